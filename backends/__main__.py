@@ -1,0 +1,3 @@
+from backends.cli import main
+
+raise SystemExit(main())

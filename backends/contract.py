@@ -1,0 +1,142 @@
+"""What an engine is: every shape that the HTTP face and an engine share, on one page.
+
+An engine turns token ids into tokens over time. It knows nothing of HTTP, of JSON or of who asks. The face knows
+nothing of how tokens come about. A mock and a real model stand behind the same face because both hold to these laws:
+
+* Everything happens on the event loop's thread. An engine with threads of its own hops back before it calls a sink.
+* A sink is never called before `start` has returned, and never after `abort` has been called.
+* A sink hears `prefilled` once, then `tokens` any number of times, then `finished` once; `abort` may end this at any
+  point.
+* `abort` is idempotent and gives back all that the sequence held, whatever phase it is in.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+FinishReason = Literal["stop", "length"]
+
+
+class JobRefusedError(Exception):
+    """The engine will not start this job; nothing ran and nothing is held. The message is for the client (a 400)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One sequence to run. `max_tokens` None leaves the length to the engine; `embed` asks for a vector and no tokens.
+
+    `salt` separates caches: two jobs with different salts never share a cached block, an absent salt is not an empty
+    one.
+    """
+
+    model: str
+    prompt: Sequence[int]
+    max_tokens: int | None = None
+    salt: str | None = None
+    embed: bool = False
+    ignore_eos: bool = False
+    temperature: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as they are billed. `cached_tokens` is the part of the prompt that was not computed again."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a sequence ended by itself. An aborted one has no end: its sink hears nothing more."""
+
+    reason: FinishReason
+    usage: Usage
+    vector: Sequence[float] | None = None
+
+
+class Sink(Protocol):
+    """The listener of one sequence."""
+
+    def prefilled(self, usage: Usage) -> None:
+        """The prompt is computed; the usage so far, with what came from the cache."""
+
+    def tokens(self, pieces: Sequence[str]) -> None:
+        """The text of one or more new tokens, one string a token; strings may be empty while a character is
+        incomplete."""
+
+    def finished(self, end: End) -> None:
+        """The sequence is over and holds nothing any more."""
+
+
+class Sequencing(Protocol):
+    """A started sequence, as far as its owner may touch it."""
+
+    def abort(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation free of API dialect. Tools are texts because every template prints them, and prints them first."""
+
+    turns: Sequence[Turn]
+    tools: Sequence[str] = ()
+
+
+class Tokenizer(Protocol):
+    """Equal beginnings of text give equal beginnings of ids, and `chat` keeps that over whole conversations."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def chat(self, chat: Chat, *, open_answer: bool = True) -> list[int]:
+        """The ids of the rendered conversation; with `open_answer` it ends where the assistant begins to speak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """A look at the engine now. `queried_tokens` and `hit_tokens` are the prefix cache's, in tokens, as vLLM counts
+    them."""
+
+    running: int = 0
+    waiting: int = 0
+    peak_running: int = 0
+    kv_usage: float = 0.0
+    blocks: int = 0
+    block_tokens: int = 16
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    finished: Mapping[str, int] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """What stands behind the face."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The names it answers to; the first is the default."""
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def start(self, job: Job, sink: Sink) -> Sequencing:
+        """Takes the job in, or raises JobRefusedError. Model and length were checked by the face."""
+
+    def stats(self) -> Stats: ...
+
+    def close(self) -> None:
+        """Aborts what runs and gives back threads, sockets and memory."""

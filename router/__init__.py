@@ -1,0 +1,20 @@
+"""Prefix Router: an HTTP gateway that sends requests with the same beginning to the same warm KV cache.
+
+The house has six floors, and imports go down only:
+
+    floor 5  the door     cli, demo, __main__              commands, files, the environment, tables
+    floor 4  the wiring   wiring, app, admin, plugins      settings -> a built house; the FastAPI app
+    floor 3  the story    journey                          one request's life, top to bottom
+    floor 2  the hands    proxy, discovery, signals, observe, clock      all I/O
+    floor 1  the mind     core, policies, dialects, settings             pure and synchronous
+    floor 0  the words    types, prompt, events, errors, contracts, address
+
+Nothing on floors 0 and 1 knows the time, the network, the log or the meter: what they need is handed in.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("prefix-router")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"

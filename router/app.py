@@ -1,0 +1,145 @@
+"""The FastAPI app: everything but the fast lane. Health, metrics, the model list, the admin routes, the page, the 404s.
+
+It also holds the proxied paths as plain ASGI endpoints, for what the fast lane leaves to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from router import __version__
+from router.contracts import Dialect
+from router.errors import InternalError, InvalidRequest, MethodNotAllowed, Refusal, UnknownPath
+from router.events import Finished
+from router.house import House
+from router.observe.metrics import Metrics
+from router.proxy.asgi import AsgiEndpoint, Message
+from router.proxy.headers import find, request_id
+from router.signals.models import ModelCatalogue
+
+UNCOUNTED = ("/admin", "/metrics", "/healthz", "/readyz", "/docs", "/openapi.json")
+MODELS, PING = "/v1/models", "/ping"
+COUNTED = frozenset((MODELS, PING))
+
+
+def build_app(
+    house: House,
+    metrics: Metrics,
+    catalogue: ModelCatalogue,
+    openai: Dialect,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+) -> FastAPI:
+    app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, redoc_url=None)
+    read_seconds = house.settings.timeouts.client_read_seconds
+    for path, dialect in house.paths.items():
+        endpoint = AsgiEndpoint(house, dialect, read_seconds)
+        app.router.routes.append(Route(path.decode(), endpoint, methods=["POST"], include_in_schema=False))
+    _add_plain_routes(app, house, metrics, catalogue)
+    _add_refusals(app, openai)
+    app.add_middleware(Counting, house=house)
+    return app
+
+
+def _add_plain_routes(app: FastAPI, house: House, metrics: Metrics, catalogue: ModelCatalogue) -> None:
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> PlainTextResponse:
+        """Alive: the event loop answers."""
+        return PlainTextResponse("ok\n")
+
+    @app.get("/readyz", tags=["health"])
+    async def readyz() -> JSONResponse:
+        """Ready: some worker is, and the gateway is not draining."""
+        ready = len(house.fleet.ready())
+        good = bool(ready) and not house.draining
+        return JSONResponse({"ready": good, "workers_ready": ready, "draining": house.draining}, 200 if good else 503)
+
+    @app.get(PING, tags=["health"])
+    async def ping() -> Response:
+        """SageMaker's health check: 200 only when ready."""
+        return Response(status_code=200 if house.fleet.ready() and not house.draining else 503)
+
+    @app.get("/metrics", tags=["health"])
+    async def scrape() -> Response:
+        """Prometheus text."""
+        return Response(metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get(MODELS, tags=["models"])
+    async def models(request: Request) -> JSONResponse:
+        """Every model that a ready worker serves, one entry each, from cache."""
+        house.caller([(name.lower(), value) for name, value in request.headers.raw])
+        return JSONResponse({"object": "list", "data": catalogue.listed()})
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(files("router").joinpath("page/index.html").read_text("utf-8"))
+
+
+def _add_refusals(app: FastAPI, openai: Dialect) -> None:
+    def answer(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
+        content_type, body = openai.refusal(refusal)
+        extra = dict(headers or {})
+        if refusal.retry_after is not None:
+            extra["retry-after"] = str(max(1, round(refusal.retry_after)))
+        return Response(body, refusal.status, extra, content_type.decode())
+
+    @app.exception_handler(Refusal)
+    async def refused(_: Request, refusal: Refusal) -> Response:
+        return answer(refusal)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, wrong: HTTPException) -> Response:
+        headers = dict(wrong.headers or {})
+        if wrong.status_code == 404:
+            return answer(UnknownPath(f"There is nothing at this path; the API is described at {request.base_url}docs."))
+        if wrong.status_code == 405:
+            return answer(MethodNotAllowed(f"This path takes {headers.get('Allow', 'another method')}."), headers)
+        return answer(InvalidRequest(str(wrong.detail)), headers)
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, __: Exception) -> Response:
+        return answer(InternalError("The gateway failed on this request; its log says why."))
+
+
+class Counting:
+    """Counts the client paths that no journey served, gives every answer its request id."""
+
+    def __init__(self, app: Any, house: House) -> None:
+        self.app = app
+        self.house = house
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        path = scope.get("path", "")
+        proxied = scope["type"] == "http" and scope["method"] == "POST" and path.encode() in self.house.paths
+        if scope["type"] != "http" or proxied or path == "/" or path.startswith(UNCOUNTED):
+            await self.app(scope, receive, send)
+            return
+        began = self.house.clock()
+        own_id = request_id(find(scope["headers"], b"x-request-id"))
+        status = 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", own_id.encode())]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sending)
+        finally:
+            shown = path if path in COUNTED else "other"
+            self.house.emit(Finished(request_id=own_id, path=shown, model="", status=status, seconds=self.house.clock() - began))
+
+
+

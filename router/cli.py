@@ -1,0 +1,190 @@
+"""The door: commands, files, the environment. Exit 0 when well, 1 when something failed, 2 when the call was wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from router import __version__
+from router.plugins import dialect_names, policy_faults, policy_names
+from router.settings import Settings, SettingsError, effective, from_environment, load
+
+URL = "http://127.0.0.1:8080"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        result: int = options.run(options)
+    except SettingsError as wrong:
+        for fault in wrong.faults:
+            sys.stderr.write(f"prefix-router: {fault}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return result
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="prefix-router",
+        description="An HTTP gateway that sends LLM requests with the same beginning to the same warm KV cache.",
+        epilog="example: prefix-router serve --worker http://gpu-1:8000 --worker http://gpu-2:8000",
+    )
+    parser.add_argument("--version", action="version", version=f"prefix-router {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands)
+    _add_demo(commands)
+    _add_check(commands)
+    _add_explain(commands)
+    return parser
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve", help="run the gateway", description="Run the gateway.",
+        epilog="example: prefix-router serve --worker http://gpu-1:8000 --worker http://gpu-2:8000 --port 8080",
+    )  # fmt: skip
+    _add_config(serve)
+    serve.add_argument("--worker", action="append", metavar="URL", help="a worker; may repeat")
+    serve.add_argument("--host", help="the address to listen on (127.0.0.1)")
+    serve.add_argument("--port", type=int, help="the port to listen on (8080; 0: any free one)")
+    serve.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (prefix_cost)")
+    serve.add_argument("--processes", type=int, metavar="N", help="processes to run (1; more are not supported yet)")
+    serve.set_defaults(run=_serve)
+
+
+def _add_demo(commands: Any) -> None:
+    demo = commands.add_parser(
+        "demo", help="see the gain: mock workers, a gateway, the same load with random and with the default policy",
+        description="Start mock workers and a gateway, send the same shared-prefix chat load first with random, then, "
+        "with fresh workers and empty caches, with the default policy; print both and keep serving.",
+        epilog="example: prefix-router demo --seconds 30 --json",
+    )  # fmt: skip
+    demo.add_argument("--workers", type=int, default=3, metavar="N", help="mock workers (3)")
+    demo.add_argument("--port", type=int, default=8080, help="the gateway's port (8080)")
+    demo.add_argument("--seconds", type=float, metavar="N", help="end after N seconds in all; without it, serve on")
+    demo.add_argument("--json", action="store_true", help="print the table as one JSON object")
+    demo.set_defaults(run=_demo)
+
+
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser(
+        "check", help="read the settings and say what they come to",
+        description="Print every effective setting and where it came from, secrets masked. Exit 2 on any fault.",
+        epilog="example: prefix-router check --config prefix-router.yaml",
+    )  # fmt: skip
+    _add_config(check)
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+    check.set_defaults(run=_check)
+
+
+def _add_explain(commands: Any) -> None:
+    explain = commands.add_parser(
+        "explain", help="ask a running gateway where a request would go, and why",
+        description="Ask a running gateway where this request body would go now, and why, without sending it.",
+        epilog="""example: echo '{"messages": [{"role": "user", "content": "hi"}]}' | prefix-router explain -""",
+    )  # fmt: skip
+    explain.add_argument("body", nargs="?", default="-", metavar="BODY.json", help="a request body (-: standard input)")
+    explain.add_argument("--url", default=URL, help=f"the gateway's address ({URL})")
+    explain.add_argument("--path", help="the API path it is meant for (guessed from its fields)")
+    explain.add_argument("--token", help="the admin token (or PREFIX_ROUTER_ADMIN_TOKEN)")
+    explain.add_argument("--json", action="store_true", help="print the answer as it came")
+    explain.set_defaults(run=_explain)
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
+
+
+def settings_from(config: Path | None, flags: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
+    """Merge the file, the environment and the command line. Raises SettingsError."""
+    environment = from_environment(os.environ, yaml.safe_load)
+    layers = [("file", _read_file(config)), ("environment", environment), ("command line", flags)]
+    return load(layers, os.environ, [_check_names])
+
+
+def _read_file(path: Path | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    try:
+        read = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as wrong:
+        raise SettingsError([f"--config {path}: {wrong.strerror}"]) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
+        raise SettingsError([f"--config {path}: not YAML: {' '.join(str(wrong).split())}"]) from None
+    if read is None:
+        return {}
+    if not isinstance(read, dict):
+        raise SettingsError([f"--config {path}: expected a mapping of settings, found {type(read).__name__}"])
+    return read
+
+
+def _check_names(settings: Settings) -> list[str]:
+    faults = policy_faults(settings.routing.policy, settings.routing.options)
+    known = ("auto", *dialect_names())
+    faults += [
+        f"workers[{at}].dialect: there is no dialect {worker.dialect!r}; expected one of {', '.join(known)}"
+        for at, worker in enumerate(settings.workers)
+        if worker.dialect not in known
+    ]
+    tls = settings.listen.tls
+    if (tls.certificate is None) != (tls.key is None):
+        faults.append("listen.tls: certificate and key go together")
+    for name, path in (("certificate", tls.certificate), ("key", tls.key)):
+        if path is not None and not Path(path).is_file():
+            faults.append(f"listen.tls.{name}: there is no file {path}")
+    return faults
+
+
+def _serve(options: argparse.Namespace) -> int:
+    flags: dict[str, Any] = {"listen": _given(host=options.host, port=options.port, processes=options.processes)}
+    flags |= _given(workers=options.worker)
+    if options.policy is not None:
+        flags["routing"] = {"policy": options.policy}
+    settings, origins = settings_from(options.config, flags)
+    from router.server import serve
+
+    return serve(settings, origins)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from router.demo import demo
+
+    return demo(options.workers, options.port, options.seconds, as_json=options.json)
+
+
+def _check(options: argparse.Namespace) -> int:
+    settings, origins = settings_from(options.config, {})
+    rows = effective(settings, origins)
+    if options.json:
+        shown = {path: {"value": value, "origin": origin} for path, value, origin in rows}
+        sys.stdout.write(json.dumps(shown, indent=2) + "\n")
+        return 0
+    from router.show import settings_table
+
+    settings_table(rows)
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from router.show import ask_explanation
+
+    try:
+        body = sys.stdin.buffer.read() if options.body == "-" else Path(options.body).read_bytes()
+    except OSError as wrong:
+        sys.stderr.write(f"prefix-router: {options.body}: {wrong.strerror}\n")
+        return 2
+    token = options.token or os.environ.get("PREFIX_ROUTER_ADMIN_TOKEN")
+    return ask_explanation(options.url, body, options.path, token, as_json=options.json)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,183 @@
+"""Every plug shape on one page, each with its law in prose. The user of a plug owns its shape.
+
+A policy, a dialect or a discovery source is one module with `Options` and `build`; its file name is its name in the
+settings, and `plugins.py` finds it. Listeners and clocks are handed over by the wiring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from router.errors import Refusal
+from router.events import Event
+from router.prompt import Prompt
+from router.types import Fingerprint, Key, Reason, Worker
+
+
+class Candidate(Protocol):
+    """A look at one worker that may be used now. Policies read it and never write it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def traffic(self) -> float:
+        """Prompt tokens sent there recently."""
+    def wait(self, now: float, /) -> float:
+        """Prefill tokens that a new request would wait for."""
+
+
+class Ring(Protocol):
+    """The consistent-hash ring over all known workers, available or not."""
+
+    def walk(self, key: int, /) -> Iterator[str]: ...
+    def home(self, key: int, /) -> str | None: ...
+    def nearest(self, key: int, among: Container[str], /) -> str | None: ...
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a policy may know of a request.
+
+    held: worker id -> bytes of this prompt's prefix expected in its cache
+    text: the canonical prompt, for policies with a key of their own; seed: what its hashes begin with
+    native: the request is not one of OpenAI's, body: its raw bytes
+    """
+
+    prefix: Fingerprint
+    key: Key
+    held: Mapping[str, int]
+    seed: int
+    text: bytes = b""
+    session: str | None = None
+    native: bool = False
+    body: bytes = b""
+
+
+class Ranked(NamedTuple):
+    """One step of a policy's order. `cost` is in prefill tokens, lower is better; `expected` in cached tokens."""
+
+    worker: str
+    reason: Reason
+    expected: float
+    cost: float
+
+
+class Policy(Protocol):
+    """Puts workers in order. It does not pick, count, or write.
+
+    `order` yields every candidate exactly once, the most wanted first, lazily: most callers take one. It must be a
+    function of its arguments and of the dice it was built with. Ties fall in ring order.
+    """
+
+    def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]: ...
+
+
+class Usage(NamedTuple):
+    """What a worker said it did: tokens, None where it did not say."""
+
+    prompt: int | None
+    output: int | None
+    cached: int | None
+
+
+class Dialect(Protocol):
+    """How one kind of API is spoken: bytes to `Prompt`, errors back to bytes.
+
+    `paths` are the POST paths it answers. `read` raises only `InvalidJson`: a body it cannot make sense of is a
+    `Prompt` with nothing to hash, since the worker may know better. `has_token` says whether one event of a stream
+    carries content. `refusal` gives (content type, body). All must take any bytes without failing otherwise.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    native: bool
+
+    def read(self, path: str, body: bytes) -> Prompt: ...
+    def has_token(self, event: bytes) -> bool: ...
+    def usage(self, tail: bytes) -> Usage: ...
+    def refusal(self, refusal: Refusal) -> tuple[bytes, bytes]: ...
+
+
+class Source(Protocol):
+    """Where workers are learned from.
+
+    Each item is the complete set known to this source, never a change to it: whoever reads it makes itself equal.
+    The first item comes at once.
+    """
+
+    def watch(self) -> AsyncIterator[tuple[Worker, ...]]: ...
+
+
+class Listener(Protocol):
+    """Told of every event, in order, on the event loop. It must be quick and must not raise."""
+
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class Clock(Protocol):
+    """Seconds, monotonic."""
+
+    def __call__(self) -> float: ...
+
+
+class Sink(Protocol):
+    """Where an answer goes: the client's side of a journey, the same on both servers.
+
+    The order is `head`, then `body` any number of times, then `end` or `abort`. After `end`, `abort` or the client's
+    leaving every call is without effect. `head` and `body` may be held back until `flush`.
+    """
+
+    def head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
+    def body(self, data: bytes) -> None: ...
+    def flush(self) -> None: ...
+    def end(self) -> None: ...
+    def abort(self) -> None:
+        """Cut the connection, so that the client cannot take what it has for the whole."""
+
+
+class PolicyTools(NamedTuple):
+    """What a policy is built with, besides its options."""
+
+    ring: Ring
+    random: Any
+
+
+class Request(NamedTuple):
+    """A request's head as a sink hands it over. Header names are lower case; `target` is the raw path and query."""
+
+    path: str
+    target: bytes
+    headers: list[tuple[bytes, bytes]]
+    client: str
+
+
+class Story(Protocol):
+    """One request's life, as its sink drives it. Calls after its end are without effect."""
+
+    def begin(self) -> None:
+        """The head is known. The story may answer at once."""
+
+    def feed(self, data: bytes) -> None: ...
+    def complete(self) -> None: ...
+    def late(self) -> None:
+        """The body did not come in time."""
+
+    def cancel(self) -> None:
+        """The client went away."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Teller(Protocol):
+    """Opens stories: what a sink needs of the house."""
+
+    paths: Mapping[bytes, Dialect]
+
+    def open(self, request: Request, dialect: Dialect, sink: Sink) -> Story: ...

@@ -1,0 +1,24 @@
+"""Orders by load alone, for policies without affinity and for prompts with nothing to hash.
+
+Ties fall to the worker that got less recently, then by name: evenly, and the same in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from router.contracts import Candidate, Ranked
+from router.types import Reason
+
+
+def by_work(candidates: Sequence[Candidate], now: float, reason: Reason = Reason.LOAD) -> Iterator[Ranked]:
+    """Fewest waiting prefill tokens first, for its weight; then fewest requests in flight."""
+    order = sorted((c.wait(now) / c.weight, c.in_flight / c.weight, c.traffic / c.weight, c.id) for c in candidates)
+    for wait, _, _, worker in order:
+        yield Ranked(worker, reason, 0.0, wait)
+
+
+def by_requests(candidates: Sequence[Candidate], reason: Reason = Reason.LOAD) -> Iterator[Ranked]:
+    """Fewest requests in flight first, for its weight."""
+    for in_flight, _, worker in sorted((c.in_flight / c.weight, c.traffic / c.weight, c.id) for c in candidates):
+        yield Ranked(worker, reason, 0.0, in_flight)

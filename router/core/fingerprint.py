@@ -1,0 +1,64 @@
+"""A prompt's fingerprint: one hash for each rung of its prefix, every hash chained to the one before.
+
+Rungs are depths in bytes of the canonical prompt (`router/prompt.py`): 64, 128, 192, 256, then each about 15%
+further and at least 256 more, and last the end of the last full 256. So a 256 KB prompt has about fifty hashes,
+is read once, and two prompts share exactly the hashes of the rungs within their common beginning. The first three
+are finer than an engine's typical block of 16 tokens allows, so that short conversations keep their place too.
+
+Chaining: the hash of a span is seeded with the hash before it, the first with the seed. xxHash (XXH3, 64 bits)
+is the same in every process and on every machine.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from xxhash import xxh3_64_intdigest
+
+from router.prompt import BYTES_A_TOKEN
+from router.types import Fingerprint
+
+STEP = 256
+GROWTH = 1.15
+MOST_RUNGS = 64
+
+
+def rung_depths(most: int = MOST_RUNGS) -> tuple[int, ...]:
+    """The ladder's depths in bytes, ascending; `most` of them reach about 5 MB."""
+    depths = [64, 128, 192, STEP]
+    while len(depths) < most:
+        further = int(depths[-1] * GROWTH) // STEP * STEP
+        depths.append(max(further, depths[-1] + STEP))
+    return tuple(depths[:most])
+
+
+DEPTHS = rung_depths()
+
+
+def fingerprint(text: bytes, seed: int) -> Fingerprint:
+    """Hash a canonical prompt; its cost is bounded by one reading and `MOST_RUNGS` hashes."""
+    length = len(text)
+    count = bisect_right(DEPTHS, length)
+    depths = DEPTHS[:count]
+    last_full = length // STEP * STEP
+    if count and last_full > depths[-1] and count < MOST_RUNGS:
+        depths += (last_full,)
+    hashes = []
+    value, start = seed, 0
+    for depth in depths:
+        value = xxh3_64_intdigest(text[start:depth], value)
+        hashes.append(value)
+        start = depth
+    whole = 0 if count or not length else xxh3_64_intdigest(text, seed)
+    return Fingerprint(depths, hashes, whole, length / BYTES_A_TOKEN)
+
+
+def prefix_hash(text: bytes, seed: int, length: int) -> int:
+    """The hash of the first `length` bytes, for policies whose key has one fixed depth."""
+    return xxh3_64_intdigest(text[:length], seed)
+
+
+def seed_of(*parts: str | None) -> int:
+    """One seed from model, tenant, salt and ids. An absent part is not an empty one; order and borders count."""
+    marked = b"".join(b"\xfe" if part is None else b"\xff" + part.encode("utf-8", "surrogatepass") for part in parts)
+    return int(xxh3_64_intdigest(marked))

@@ -1,0 +1,167 @@
+"""The fleet: all known workers, each with its health and its load, kept equal to what discovery reports.
+
+This is the one place that says which workers may be used (`candidates`). The ring stands over *known* workers, so that
+one that is down for a while keeps its keys. In a panic, when nearly all look bad, those that were well before are tried
+all the same: probes err together more often than workers die together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from router.core.health import DOWN, DRAIN, DRAINING, READY, SUSPECT, TRIAL, UNDRAIN, Health, Signal, Thresholds
+from router.core.load import Load
+from router.core.ring import Ring
+from router.events import WorkerChanged
+from router.types import Worker
+
+USABLE = frozenset((READY, SUSPECT, TRIAL))
+MOST_CACHED = 256  # model names remembered between two changes; workers without a model list serve any name
+PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it means none
+
+
+class Seat:
+    """A known worker's place: what it is, how it does, what it has been charged with. One incarnation of it."""
+
+    __slots__ = ("discovered", "health", "id", "load", "models", "wait", "weight", "worker")
+
+    def __init__(self, worker: Worker, limits: Thresholds) -> None:
+        self.id = worker.id
+        self.worker = worker
+        self.weight = worker.weight
+        self.health = Health(limits)
+        self.load = Load()
+        self.wait = self.load.wait
+        self.discovered: frozenset[str] | None = None
+        self.models: frozenset[str] | None = None  # None: any
+        self.learn(worker, None)
+
+    def __repr__(self) -> str:
+        return f"<Seat {self.id} {self.health.state}, {self.load.in_flight} in flight>"
+
+    @property
+    def in_flight(self) -> int:
+        return self.load.in_flight
+
+    @property
+    def traffic(self) -> float:
+        return self.load.traffic
+
+    def learn(self, worker: Worker, discovered: frozenset[str] | None) -> None:
+        """What it was configured as, and the models it published: configured ones count."""
+        self.worker, self.weight, self.discovered = worker, worker.weight, discovered
+        self.models = frozenset(worker.models) if worker.models is not None else discovered
+
+    def serves(self, model: str | None) -> bool:
+        return model is None or self.models is None or model in self.models
+
+    def fits(self) -> bool:
+        """One more request is within its limit."""
+        most = self.worker.max_in_flight
+        if self.health.state is TRIAL:
+            most = 1
+        return most is None or self.load.in_flight < most
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What a reconciliation did: the caller closes connections, starts probes and tells listeners."""
+
+    joined: tuple[Seat, ...]
+    left: tuple[Seat, ...]
+    updated: tuple[Seat, ...]
+
+
+class Fleet:
+    def __init__(self, limits: Thresholds | None = None) -> None:
+        self.limits = limits or Thresholds()
+        self.ring = Ring()
+        self.seats: dict[str, Seat] = {}
+        self.panicking = False
+        self._named: frozenset[str] = frozenset()
+        self._cache: dict[str | None, list[Seat]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Fleet {' '.join(f'{seat.id}={seat.health.state}' for seat in self.seats.values())}>"
+
+    def reconcile(self, workers: Iterable[Worker]) -> Changes:
+        """Make the fleet equal to this complete set. Of two with one id the last counts. Kept seats keep their load."""
+        wanted = {worker.id: worker for worker in workers}
+        left = tuple(seat for name, seat in self.seats.items() if name not in wanted)
+        joined, updated = [], []
+        for name, worker in wanted.items():
+            seat = self.seats.get(name)
+            if seat is None or seat.worker.address != worker.address:
+                if seat is not None:
+                    left += (seat,)
+                joined.append(Seat(worker, self.limits))
+            elif seat.worker != worker:
+                seat.learn(worker, seat.discovered)
+                updated.append(seat)
+        for seat in left:
+            del self.seats[seat.id]
+        for seat in joined:
+            self.seats[seat.id] = seat
+        self.ring.place({seat.id: seat.weight for seat in self.seats.values()})
+        self._refresh()
+        return Changes(tuple(joined), left, tuple(updated))
+
+    def feed(self, seat: Seat, signal: Signal, now: float, cause: str = "") -> WorkerChanged | None:
+        """Tell a worker's health; the fact, if its state moved."""
+        before, after = seat.health.feed(signal, now)
+        if before is after:
+            return None
+        self._refresh()
+        return WorkerChanged(seat.id, before, after, cause or signal)
+
+    def drain(self, seat: Seat, now: float) -> WorkerChanged | None:
+        return self.feed(seat, DRAIN, now)
+
+    def undrain(self, seat: Seat, now: float) -> WorkerChanged | None:
+        return self.feed(seat, UNDRAIN, now)
+
+    def discover(self, seat: Seat, models: frozenset[str] | None) -> None:
+        """The worker published its models."""
+        if seat.discovered != models:
+            seat.learn(seat.worker, models)
+            self._refresh()
+
+    def candidates(self, model: str | None) -> list[Seat]:
+        """The workers that may be used for this model now, in the order of their names."""
+        found = self._cache.get(model)
+        if found is None:
+            serving = [seat for seat in self.seats.values() if seat.serves(model)]
+            found = sorted(_usable(serving)[0], key=lambda seat: seat.id)
+            if len(self._cache) < MOST_CACHED:
+                self._cache[model] = found
+        return found
+
+    def known_model(self, model: str) -> bool:
+        """Some worker names this model as its own, so it may be remembered and counted by name."""
+        return model in self._named
+
+    def served(self, model: str | None) -> bool:
+        """Some worker, ready or not, serves it or may."""
+        return any(seat.serves(model) for seat in self.seats.values())
+
+    def models(self) -> list[str]:
+        """Every model that some worker names."""
+        return sorted(self._named)
+
+    def ready(self) -> list[Seat]:
+        return [seat for seat in self.seats.values() if seat.health.state in USABLE]
+
+    def _refresh(self) -> None:
+        self._cache = {}
+        self._named = frozenset(name for seat in self.seats.values() for name in seat.models or ())
+        self.panicking = _usable(list(self.seats.values()))[1]
+
+
+def _usable(seats: list[Seat]) -> tuple[list[Seat], bool]:
+    """The usable ones, and whether that took a panic."""
+    good = [seat for seat in seats if seat.health.state in USABLE]
+    once = [seat for seat in seats if seat.health.was_ready and seat.health.state is not DRAINING]
+    if not once or len(good) > PANIC_SHARE * len(once):
+        return good, False
+    return good + [seat for seat in once if seat.health.state is DOWN], True

@@ -1,0 +1,150 @@
+"""A worker's health: one table of (state, signal) -> state, with the few numbers beside it.
+
+Active probes and passive failures feed the same table. Client errors (4xx) are no signal at all; a worker's 503 or
+429 is back-pressure, not a fault: it only makes the worker less wanted for a moment (`pressed`).
+
+    starting  never well yet                       no requests, not even in a panic
+    ready     well                                 requests
+    suspect   something failed, not yet enough     requests
+    down      too much failed                      no requests
+    trial     well again after failed requests     one request at a time, until one succeeds
+    draining  told to go                           no new requests
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from router.types import WorkerState as State
+
+STARTING, READY, SUSPECT, DOWN, TRIAL, DRAINING = State
+
+
+class Signal(StrEnum):
+    PROBE_OK = "probe_ok"
+    PROBE_FAILED = "probe_failed"
+    REQUEST_OK = "request_ok"
+    REQUEST_FAILED = "request_failed"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+
+
+PROBE_OK, PROBE_FAILED, REQUEST_OK, REQUEST_FAILED, DRAIN, UNDRAIN = Signal
+
+
+class Thresholds(msgspec.Struct, frozen=True):
+    """unhealthy_after, healthy_after: failures or good probes in a row
+    hold_seconds, hold_most: how long failed requests keep a worker down; doubles each time, up to the most
+    press_seconds, press_most: the same for back-pressure
+    """
+
+    unhealthy_after: int = 3
+    healthy_after: int = 2
+    hold_seconds: float = 2.0
+    hold_most: float = 60.0
+    press_seconds: float = 0.5
+    press_most: float = 10.0
+
+
+# (state, signal): (condition, state if it holds, state if not). A pair that is absent changes nothing.
+TABLE: dict[tuple[State, Signal], tuple[str, State, State]] = {
+    (STARTING, PROBE_OK): ("always", READY, READY),
+    (READY, PROBE_FAILED): ("enough failures", DOWN, SUSPECT),
+    (READY, REQUEST_FAILED): ("enough failures", DOWN, SUSPECT),
+    (SUSPECT, PROBE_FAILED): ("enough failures", DOWN, SUSPECT),
+    (SUSPECT, REQUEST_FAILED): ("enough failures", DOWN, SUSPECT),
+    (SUSPECT, PROBE_OK): ("no failed requests", READY, SUSPECT),
+    (SUSPECT, REQUEST_OK): ("always", READY, READY),
+    (DOWN, PROBE_OK): ("well for long enough", TRIAL, DOWN),
+    (DOWN, REQUEST_OK): ("well for long enough", READY, DOWN),
+    (TRIAL, REQUEST_OK): ("always", READY, READY),
+    (TRIAL, REQUEST_FAILED): ("always", DOWN, DOWN),
+    (TRIAL, PROBE_FAILED): ("enough failures", DOWN, TRIAL),
+    (TRIAL, PROBE_OK): ("no failed requests", READY, TRIAL),
+    **{(state, DRAIN): ("always", DRAINING, DRAINING) for state in State},
+    (DRAINING, UNDRAIN): ("was well", READY, STARTING),
+}
+
+
+class Health:
+    """One worker's place in the table. `was_ready` stays true once it has been well."""
+
+    __slots__ = ("_hold", "_held_until", "_press", "_pressed_until", "failed_probes", "failed_requests",
+                 "good_probes", "limits", "state", "was_ready")  # fmt: skip
+
+    def __init__(self, limits: Thresholds) -> None:
+        self.limits = limits
+        self.state = STARTING
+        self.was_ready = False
+        self.failed_probes = self.failed_requests = self.good_probes = 0
+        self._hold = limits.hold_seconds
+        self._held_until = 0.0
+        self._press = limits.press_seconds
+        self._pressed_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Health {self.state}, {self.failed_probes} probes and {self.failed_requests} requests failed>"
+
+    def feed(self, signal: Signal, now: float) -> tuple[State, State]:
+        """Count the signal, move, and say (before, after)."""
+        before = self.state
+        self._count(signal)
+        row = TABLE.get((before, signal))
+        if row is not None:
+            condition, then, otherwise = row
+            self.state = then if self._holds(condition, now) else otherwise
+        if self.state is not before:
+            self._entered(before, signal, now)
+        return before, self.state
+
+    def pressed(self, now: float) -> bool:
+        """It said 503 or 429 a moment ago: others first."""
+        return now < self._pressed_until
+
+    def press(self, now: float, retry_after: float | None) -> None:
+        """The worker asked for less. The pause doubles while it goes on, and honours a longer Retry-After."""
+        pause = max(self._press, retry_after or 0.0)
+        self._pressed_until = now + min(pause, self.limits.press_most)
+        self._press = min(self._press * 2, self.limits.press_most)
+
+    def _count(self, signal: Signal) -> None:
+        if signal is PROBE_OK:
+            self.failed_probes = 0
+            self.good_probes += 1
+        elif signal is PROBE_FAILED:
+            self.failed_probes += 1
+            self.good_probes = 0
+        elif signal is REQUEST_FAILED:
+            self.failed_requests += 1
+        elif signal is REQUEST_OK:
+            self.failed_probes = self.failed_requests = 0
+            self._press = self.limits.press_seconds
+            if self.state is DOWN:
+                self.good_probes += 1
+
+    def _holds(self, condition: str, now: float) -> bool:
+        if condition == "enough failures":
+            return max(self.failed_probes, self.failed_requests) >= self.limits.unhealthy_after
+        if condition == "no failed requests":
+            return self.failed_requests == 0
+        if condition == "well for long enough":
+            return self.good_probes >= self.limits.healthy_after and now >= self._held_until
+        if condition == "was well":
+            return self.was_ready
+        return True
+
+    def _entered(self, before: State, signal: Signal, now: float) -> None:
+        if self.state is READY:
+            self.was_ready = True
+            self.failed_probes = self.failed_requests = 0
+            self._hold = self.limits.hold_seconds
+        elif self.state is DOWN:
+            self.good_probes = 0
+            if signal is REQUEST_FAILED:
+                self._held_until = now + self._hold
+                self._hold = min(self._hold * 2, self.limits.hold_most)
+        elif self.state is TRIAL and self.failed_requests == 0:
+            self.state = READY
+            self._entered(before, signal, now)

@@ -1,0 +1,95 @@
+"""Who holds which prefix: a bounded table from a rung's hash to the workers that were sent it.
+
+An entry is `((worker, mark), ...)`, oldest first and at most `MOST_HOLDERS`; the mark is the number of tokens computed
+on that worker when it was last sent the prefix. A worker still holds a prefix unless more tokens were computed on it
+since than its cache has room for, or it was lost in between (`forget`). Rungs noted together share one entry object,
+which keeps the table small and quick to read.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from router.types import Fingerprint
+
+MOST_HOLDERS = 4
+
+Entry = tuple[tuple[str, float], ...]
+
+
+class Holders:
+    """Least recently used entries are dropped beyond `limit` hashes (about 250 bytes each)."""
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self.limit = limit
+        self._table: dict[int, Entry] = {}
+        self._total = 0.0
+        self._computed: dict[str, float] = {}  # by worker; begins at the total then, so marks of a former life are older
+        self._lost_at: dict[str, float] = {}
+        self._room: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def look(self, prompt: Fingerprint) -> dict[str, int]:
+        """The deepest rung, in bytes, that each worker is expected to hold; workers that hold none are absent."""
+        held: dict[str, int] = {}
+        entry: Entry | None = None
+        depth = 0
+        get = self._table.get
+        for at, value in enumerate(prompt.hashes):
+            found = get(value)
+            if found is not entry and entry is not None:
+                self._read(entry, depth, held)
+            if found is None:
+                return held
+            entry, depth = found, prompt.depths[at]
+        if entry is not None:
+            self._read(entry, depth, held)
+        return held
+
+    def note(self, prompt: Fingerprint, worker: str, computed: float) -> None:
+        """This prompt goes to `worker`, which computes that many tokens for it."""
+        before = self._computed.get(worker)
+        if before is None:
+            before = self._lost_at[worker] = self._total
+        self._total += computed
+        mark = self._computed[worker] = before + computed
+        table = self._table
+        old: Entry | None = None
+        new: Entry = ((worker, mark),)
+        for value in prompt.hashes:
+            found = table.pop(value, None)
+            if found is not old:
+                old = found
+                new = _renewed(found, worker, mark)
+            table[value] = new
+        while len(table) > self.limit:
+            del table[next(iter(table))]
+
+    def room(self, worker: str, tokens: float) -> None:
+        """The worker's cache holds that many tokens; unknown room never ages an entry."""
+        self._room[worker] = tokens
+
+    def forget(self, worker: str) -> None:
+        """The worker lost its cache: what it was sent so far is there no more."""
+        if worker in self._computed:
+            self._lost_at[worker] = self._computed[worker]
+
+    def remove(self, worker: str) -> None:
+        """The worker is known no more. Its entries are ignored from now on and age out of the table."""
+        for known in (self._computed, self._lost_at, self._room):
+            known.pop(worker, None)
+
+    def _read(self, entry: Entry, depth: int, held: dict[str, int]) -> None:
+        for worker, mark in entry:
+            computed = self._computed.get(worker)
+            if computed is None or mark <= self._lost_at[worker]:
+                continue
+            if computed - mark <= self._room.get(worker, inf):
+                held[worker] = depth
+
+
+def _renewed(entry: Entry | None, worker: str, mark: float) -> Entry:
+    others = tuple(pair for pair in entry or () if pair[0] != worker)
+    return (*others[-(MOST_HOLDERS - 1) :], (worker, mark))

@@ -1,0 +1,80 @@
+"""Which depth of the prefix is the key: the shallowest rung that is not hot.
+
+A fixed depth is a trap. Every request of some workloads begins with the same thousands of tokens, and a key that
+short would send all of them to one worker; a key that long would scatter the rest. A prefix is hot while it has more
+than `share / workers` of the recent requests. All rungs of a prompt are counted at once, so a long hot head is passed
+as soon as it has been seen often enough; counts halve every `window` requests and are dropped below one.
+"""
+
+from __future__ import annotations
+
+from router.types import Fingerprint, Key
+
+
+class Ladder:
+    """Counts recent prefixes. Bounded: at most `window * 2` requests' rungs are remembered.
+
+    share: the part of an equal split of the traffic above which a prefix is hot
+    least: no prefix is hot before it was seen this often
+    """
+
+    def __init__(self, share: float = 0.5, window: int = 1000, least: int = 8) -> None:
+        self.share, self.window, self.least = share, window, least
+        self._seen: dict[int, float] = {}
+        self._total = 0.0
+        self._since = 0
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def note(self, prompt: Fingerprint, workers: int) -> Key:
+        """Count this prompt and give its key."""
+        self._total += 1
+        self._since += 1
+        bar = self._bar(workers)
+        seen = self._seen
+        key_at = hot_at = -1
+        for at, value in enumerate(prompt.hashes):
+            count = seen.get(value, 0.0) + 1.0
+            seen[value] = count
+            if count > bar:
+                if key_at < 0:
+                    hot_at = at
+            else:
+                if key_at < 0:
+                    key_at = at
+                if count < 2.0:
+                    break  # new here, so new further down too
+        if self._since >= self.window:
+            self._age()
+        return _key(prompt, key_at, hot_at)
+
+    def look(self, prompt: Fingerprint, workers: int) -> Key:
+        """The key this prompt would get, without counting it."""
+        self._total += 1
+        bar = self._bar(workers)
+        self._total -= 1
+        key_at = hot_at = -1
+        for at, value in enumerate(prompt.hashes):
+            if self._seen.get(value, 0.0) + 1.0 > bar:
+                hot_at = at
+            else:
+                key_at = at
+                break
+        return _key(prompt, key_at, hot_at)
+
+    def _bar(self, workers: int) -> float:
+        return max(self.least, self.share / max(1, workers) * self._total)
+
+    def _age(self) -> None:
+        self._since = 0
+        self._total /= 2
+        self._seen = {value: count / 2 for value, count in self._seen.items() if count >= 2.0}
+
+
+def _key(prompt: Fingerprint, key_at: int, hot_at: int) -> Key:
+    if not prompt.hashes:
+        return Key(prompt.whole, 0, 0)
+    if key_at < 0:
+        key_at = len(prompt.hashes) - 1
+    return Key(prompt.hashes[key_at], prompt.depths[key_at], prompt.depths[hot_at] if hot_at >= 0 else 0)

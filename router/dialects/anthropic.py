@@ -1,0 +1,86 @@
+"""Anthropic's messages API, as vLLM, SGLang and llama.cpp offer it at `/v1/messages`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from router.contracts import Usage
+from router.dialects import _reading as reading
+from router.errors import Refusal
+from router.prompt import TOOLS, Prompt, stable, tagged, turn
+
+ERROR_TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    405: "invalid_request_error", 408: "timeout_error", 413: "request_too_large", 429: "rate_limit_error",
+    503: "overloaded_error", 504: "timeout_error",
+}  # fmt: skip
+
+
+class Message(msgspec.Struct):
+    role: Any = ""
+    content: Any = None
+
+
+class Messages(msgspec.Struct):
+    messages: list[Message] = []
+    model: Any = None
+    stream: Any = False
+    system: Any = None
+    tools: Any = None
+    cache_salt: Any = None
+
+
+_messages = msgspec.json.Decoder(Messages).decode
+
+
+class Anthropic:
+    name = "anthropic"
+    native = False
+    paths = ("/v1/messages",)
+
+    def read(self, path: str, body: bytes) -> Prompt:
+        asked = reading.decode(body, _messages, Messages)
+        if asked is None:
+            return Prompt(b"")
+        return Prompt(
+            _text(asked),
+            asked.model if isinstance(asked.model, str) else None,
+            asked.stream is True,
+            asked.cache_salt if isinstance(asked.cache_salt, str) else None,
+            None,
+            asked.model is None or isinstance(asked.model, str),
+        )
+
+    def has_token(self, event: bytes) -> bool:
+        return b"content_block_delta" in reading.event_data(event)[:256]
+
+    def usage(self, tail: bytes) -> Usage:
+        """`input_tokens` leaves out what was read from the cache, so the prompt is the sum of both."""
+        usage = reading.json_usage(tail)
+        if usage.prompt is None or usage.cached is None:
+            return usage
+        return Usage(usage.prompt + usage.cached, usage.output, usage.cached)
+
+    def refusal(self, refusal: Refusal) -> tuple[bytes, bytes]:
+        kind = ERROR_TYPES.get(refusal.status, "api_error")
+        body = {"type": "error", "error": {"type": kind, "message": refusal.message}}
+        return b"application/json", msgspec.json.encode(body)
+
+
+def _text(asked: Messages) -> bytes:
+    out: list[bytes] = []
+    if asked.tools:
+        tagged(out, TOOLS, stable(asked.tools))
+    if asked.system is not None:
+        turn(out, "system")
+        reading.content(out, asked.system)
+    for message in asked.messages:
+        turn(out, message.role if isinstance(message.role, str) else "")
+        reading.content(out, message.content)
+    return b"".join(out)
+
+
+def build() -> Anthropic:
+    return Anthropic()

@@ -1,0 +1,179 @@
+"""OpenAI's API, as vLLM, SGLang and llama.cpp speak it: chat, completions, embeddings and their neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from router.contracts import Usage
+from router.dialects import _reading as reading
+from router.errors import Refusal
+from router.prompt import CALL, NAME, TEXT, TOOLS, Prompt, ids, stable, tagged, text, turn
+
+CHAT = "/v1/chat/completions"
+
+
+class Message(msgspec.Struct):
+    role: Any = ""
+    content: Any = None
+    tool_calls: Any = None
+    name: Any = None
+    tool_call_id: Any = None
+
+
+class Chat(msgspec.Struct):
+    messages: list[Message] = []
+    model: Any = None
+    stream: Any = False
+    tools: Any = None
+    cache_salt: Any = None
+    prompt_cache_key: Any = None
+
+
+class Plain(msgspec.Struct):
+    """Completions, embeddings, responses, rerank, score and tokenize: whichever field carries the text."""
+
+    model: Any = None
+    stream: Any = False
+    prompt: Any = None
+    input: Any = None
+    messages: Any = None
+    instructions: Any = None
+    query: Any = None
+    text_1: Any = None
+    tools: Any = None
+    cache_salt: Any = None
+    prompt_cache_key: Any = None
+
+
+class Delta(msgspec.Struct):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: Any = None
+
+
+class StreamChoice(msgspec.Struct):
+    delta: Delta | None = None
+    text: Any = None
+
+
+class Chunk(msgspec.Struct):
+    choices: list[StreamChoice] = []
+    type: Any = None
+
+
+_chat = msgspec.json.Decoder(Chat).decode
+_plain = msgspec.json.Decoder(Plain).decode
+_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+class OpenAI:
+    name = "openai"
+    native = False
+    paths = (CHAT, "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank", "/v1/score",
+             "/tokenize", "/detokenize")  # fmt: skip
+
+    def read(self, path: str, body: bytes) -> Prompt:
+        if path == CHAT:
+            chat = reading.decode(body, _chat, Chat)
+            return _prompt(chat, chat_text(chat.messages, chat.tools)) if chat else Prompt(b"")
+        plain = reading.decode(body, _plain, Plain)
+        return _prompt(plain, _plain_text(plain)) if plain else Prompt(b"")
+
+    def has_token(self, event: bytes) -> bool:
+        data = reading.event_data(event)
+        if not data or data == b"[DONE]":
+            return False
+        try:
+            chunk = _chunk(data)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return False
+        if not chunk.choices:
+            return isinstance(chunk.type, str) and chunk.type.endswith(".delta")
+        return any(_carries(choice) for choice in chunk.choices)
+
+    def usage(self, tail: bytes) -> Usage:
+        return reading.json_usage(tail)
+
+    def refusal(self, refusal: Refusal) -> tuple[bytes, bytes]:
+        error = {"message": refusal.message, "type": refusal.kind, "param": refusal.param, "code": refusal.code}
+        return b"application/json", msgspec.json.encode({"error": error})
+
+
+def chat_text(messages: list[Message], tools: Any) -> bytes:
+    """A chat's canonical bytes: tools first, as most templates render them, then every turn.
+
+    A tool's schema counts in the order of keys it was sent in, as it does for the engine.
+    """
+    out: list[bytes] = []
+    if tools:
+        tagged(out, TOOLS, stable(tools))
+    for message in messages:
+        role = message.role
+        turn(out, role if isinstance(role, str) else "")
+        reading.content(out, message.content)
+        if message.tool_calls:
+            tagged(out, CALL, stable(message.tool_calls))
+        if message.tool_call_id or message.name:
+            tagged(out, NAME, stable([message.tool_call_id, message.name]))
+    return b"".join(out)
+
+
+def _plain_text(plain: Plain) -> bytes:
+    out: list[bytes] = []
+    if plain.tools:
+        tagged(out, TOOLS, stable(plain.tools))
+    if isinstance(plain.instructions, str):
+        turn(out, "system")
+        text(out, plain.instructions)
+    if isinstance(plain.messages, list):
+        return b"".join(out) + chat_text(_messages(plain.messages), None)
+    for value in (plain.prompt, plain.input, plain.query, plain.text_1):
+        if value is not None:
+            _any_prompt(out, value)
+    return b"".join(out)
+
+
+def _any_prompt(out: list[bytes], value: Any) -> None:
+    """The four shapes of `prompt` (text, texts, ids, lists of ids), and the turns of a response's `input`."""
+    if isinstance(value, str):
+        out.append(TEXT)
+        text(out, value)
+    elif isinstance(value, list) and value and all(type(item) is int for item in value):
+        ids(out, value)
+    elif isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict) and ("role" in item or "content" in item):
+                out.append(chat_text(_messages([item]), None))
+            else:
+                _any_prompt(out, item)
+    elif value is not None:
+        tagged(out, NAME, stable(value))
+
+
+def _messages(values: list[Any]) -> list[Message]:
+    return [msgspec.convert(value, Message, strict=False) for value in values if isinstance(value, dict)]
+
+
+def _prompt(body: Chat | Plain, canonical: bytes) -> Prompt:
+    return Prompt(
+        canonical,
+        body.model if isinstance(body.model, str) else None,
+        body.stream is True,
+        body.cache_salt if isinstance(body.cache_salt, str) else None,
+        body.prompt_cache_key if isinstance(body.prompt_cache_key, str) else None,
+        body.model is None or isinstance(body.model, str),
+    )
+
+
+def _carries(choice: StreamChoice) -> bool:
+    delta = choice.delta
+    if delta is None:
+        return bool(choice.text)
+    return bool(delta.content or delta.reasoning_content or delta.reasoning or delta.tool_calls)
+
+
+def build() -> OpenAI:
+    return OpenAI()

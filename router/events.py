@@ -1,0 +1,109 @@
+"""Facts that happened, small and frozen. Whoever wants to know them is a listener (`observe/`), and removable."""
+
+from __future__ import annotations
+
+import msgspec
+
+from router.types import WorkerState
+
+
+class Chosen(msgspec.Struct, frozen=True, gc=False):
+    """A worker was chosen for one attempt. `decision_seconds` covers reading, hashing and choosing."""
+
+    request_id: str
+    worker: str
+    model: str
+    reason: str
+    key_depth: int
+    prompt_tokens: int
+    predicted_cached_tokens: int
+    passed: tuple[str, ...]
+    decision_seconds: float
+
+
+class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
+    """An attempt at a worker failed; `retried` says whether another attempt follows."""
+
+    worker: str
+    kind: str
+    retried: bool
+
+
+class FirstByte(msgspec.Struct, frozen=True, gc=False):
+    """The head of a worker's answer came."""
+
+    path: str
+    model: str
+    seconds: float
+
+
+class FirstToken(msgspec.Struct, frozen=True, gc=False):
+    """The first event with content came."""
+
+    model: str
+    seconds: float
+
+
+class Queued(msgspec.Struct, frozen=True, gc=False):
+    """A request left the waiting room, for a worker (`admitted`) or not."""
+
+    seconds: float
+    admitted: bool
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A request is over, whoever answered it. `status` is 499 when the client went away.
+
+    Never holds prompt text or keys. Times are seconds since the request's first byte, None for what never came.
+    `hashes` are the prefix's chained hashes, for the replay of a log, and only there when asked for.
+    """
+
+    request_id: str
+    path: str
+    model: str
+    status: int
+    code: str | None = None
+    tenant: str | None = None
+    stream: bool = False
+    worker: str | None = None
+    reason: str | None = None
+    policy: str | None = None
+    tries: int = 0
+    key_depth: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int | None = None
+    predicted_cached_tokens: int = 0
+    cached_tokens: int | None = None
+    usage_reported: bool = False
+    first_byte_seconds: float | None = None
+    first_token_seconds: float | None = None
+    seconds: float = 0.0
+    cancelled_in: str | None = None
+    cut: bool = False
+    bytes_in: int = 0
+    bytes_out: int = 0
+    hashes: tuple[int, ...] | None = None
+
+
+class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
+    """A worker's state moved."""
+
+    worker: str
+    before: WorkerState
+    after: WorkerState
+    cause: str
+
+
+class WorkerLeft(msgspec.Struct, frozen=True, gc=False):
+    """A worker is known no more; its series go with it."""
+
+    worker: str
+
+
+class Panicked(msgspec.Struct, frozen=True, gc=False):
+    """Nearly all workers look bad (`began`), or no longer do."""
+
+    began: bool
+
+
+Event = Chosen | AttemptFailed | FirstByte | FirstToken | Queued | Finished | WorkerChanged | WorkerLeft | Panicked

@@ -1,0 +1,62 @@
+"""Where a request would go now, and why: the same mind, without the last step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from router.contracts import Dialect, Ranked
+from router.house import House
+from router.proxy.headers import Headers
+
+GUESSES = (("messages", "/v1/chat/completions"), ("prompt", "/v1/completions"), ("input", "/v1/embeddings"))
+ANY_PATH = "/v1/chat/completions"
+
+
+def explain(house: House, body: bytes, path: str | None, headers: Headers) -> dict[str, Any]:
+    """The decision as an object. Raises the refusal that the request itself would get."""
+    path = path or guess_path(body)
+    dialect: Dialect = house.paths.get(path.encode()) or house.paths[ANY_PATH.encode()]
+    prompt = dialect.read(path, body)
+    model = house.model(prompt)
+    mind = house.mind
+    now = house.clock()
+    ask = mind.weigh(prompt, house.anonymous(headers), body, native=dialect.native, count=False)
+    ranked = mind.rank(ask, model, now)
+    choice = mind.choose(ask, model, (), now)
+    others = [each.worker for each in ranked if choice is None or each.worker != choice.seat.id]
+    candidates = {seat.id for seat in house.fleet.candidates(model)}
+    return {
+        "chosen": choice.seat.id if choice else None,
+        "reason": choice.reason.value if choice else None,
+        "policy": house.policy_name,
+        "model": model,
+        "key_depth": ask.key.depth,
+        "hot_depth": ask.key.hot_depth,
+        "home": house.fleet.ring.nearest(ask.key.value, candidates) if prompt.text else None,
+        "prompt_tokens": int(ask.prefix.tokens),
+        "candidates": [_candidate(house, each, now) for each in ranked],
+        "runner_up": others[0] if others else None,
+    }
+
+
+def guess_path(body: bytes) -> str:
+    """The API path that a body of this shape is meant for."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return ANY_PATH
+    return next((path for field, path in GUESSES if field in fields), ANY_PATH)
+
+
+def _candidate(house: House, ranked: Ranked, now: float) -> dict[str, Any]:
+    seat = house.fleet.seats[ranked.worker]
+    return {
+        "worker": seat.id,
+        "state": seat.health.state.value,
+        "in_flight": seat.load.in_flight,
+        "wait_tokens": round(seat.wait(now), 1),
+        "expected_cached_tokens": round(ranked.expected),
+        "cost": round(ranked.cost, 2),
+    }

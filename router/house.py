@@ -1,0 +1,186 @@
+"""What a journey needs of the built house, on one page. The wiring builds it; nothing else does.
+
+It owns no rule: it asks the mind, the fleet and the room, and tells the listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from math import inf
+
+from router.contracts import Dialect, Request, Sink, Story
+from router.core.fleet import Changes, Fleet, Seat
+from router.core.health import Signal
+from router.core.keys import Keys
+from router.core.mind import Caller, Mind
+from router.core.queue import WaitingRoom
+from router.errors import InvalidRequest, ModelNotFound, NoReadyWorker, Refusal
+from router.events import Event, Panicked, WorkerLeft
+from router.prompt import Prompt
+from router.proxy.headers import Headers, cookie, find
+from router.proxy.sweep import Sweep
+from router.proxy.upstream import Limits, Pool
+from router.settings import Settings
+from router.types import Worker
+
+
+class House:
+    def __init__(
+        self,
+        settings: Settings,
+        mind: Mind,
+        dialects: Iterable[Dialect],
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.mind = mind
+        self.fleet: Fleet = mind.fleet
+        self.emit = emit
+        self.clock = clock
+        self.sweep = Sweep(clock)
+        self.room = WaitingRoom(settings.queue.max, settings.queue.wait_seconds)
+        self.keys = Keys((key.tenant, key.key.get_secret_value()) for key in settings.auth.api_keys)
+        self.checks_keys = bool(self.keys)
+        self.policy_name = settings.routing.policy
+        self.policy_header = self.policy_name.encode()
+        self.max_tries = settings.routing.max_tries
+        self.paths: dict[bytes, Dialect] = {path.encode(): d for d in dialects for path in d.paths}
+        self.draining = False
+        self._most = settings.limits.in_flight
+        self._limits = Limits(
+            settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds
+        )
+        self.tls = ssl.create_default_context()
+        self._pools: dict[Seat, Pool] = {}
+        self._room_watch = RoomWatch(self.room, self.sweep)
+        self._pumping = False
+        self._tell: Callable[[House, Request, Dialect, Sink], Story]
+
+    def tell_with(self, tell: Callable[[House, Request, Dialect, Sink], Story]) -> None:
+        """How stories begin: `Journey`, which stands a step above this page."""
+        self._tell = tell
+
+    def open(self, request: Request, dialect: Dialect, sink: Sink) -> Story:
+        return self._tell(self, request, dialect, sink)
+
+    def pass_through(self, paths: Iterable[str], dialect: Dialect) -> None:
+        """Proxy these paths too, read as this dialect where it can be."""
+        for path in paths:
+            self.paths.setdefault(path.encode(), dialect)
+
+    # What a journey asks.
+
+    def caller(self, headers: Headers) -> Caller:
+        """Who asks. Raises InvalidApiKey."""
+        caller = self.anonymous(headers)
+        if self.checks_keys:
+            caller.tenant = self.keys.tenant(headers)
+        return caller
+
+    def anonymous(self, headers: Headers) -> Caller:
+        """The session and ids of a request whose sender is not asked for."""
+        session = prefix_id = None
+        for name, value in headers:
+            if name == b"x-session-id":
+                session = value.decode("latin-1")
+            elif name == b"x-amzn-sagemaker-prefix-aware-id":
+                prefix_id = value.decode("latin-1")
+        if session is None and find(headers, b"cookie") is not None:
+            session = cookie(headers, b"session_id")
+        return Caller(None, session or None, prefix_id)
+
+    def model(self, prompt: Prompt) -> str | None:
+        """The model asked for, None where one need not be named. Raises what the client must be told."""
+        if not self.fleet.seats:
+            raise NoReadyWorker("No worker is configured; add one with --worker or POST /admin/workers.", retry_after=5.0)
+        if prompt.model is None or not prompt.model:
+            names = self.fleet.models()
+            if len(names) > 1:
+                trouble = "`model` is missing" if prompt.model_is_text else "`model` is not text"
+                raise InvalidRequest(f"{trouble}; several models are served here.", param="model")
+            return names[0] if names else None
+        if not self.fleet.served(prompt.model):
+            raise ModelNotFound("No worker serves this model; GET /v1/models lists those that are.", param="model")
+        return prompt.model
+
+    def none_ready(self, model: str | None) -> Refusal:
+        return NoReadyWorker("No ready worker serves this model now; try again shortly.", retry_after=1.0)
+
+    def is_full(self) -> bool:
+        """The limit on all requests in flight is reached."""
+        return self._most is not None and sum(s.load.in_flight for s in self.fleet.seats.values()) >= self._most
+
+    def pool(self, seat: Seat) -> Pool:
+        pool = self._pools.get(seat)
+        if pool is None:
+            pool = self._pools[seat] = Pool(seat.worker, self.sweep, self._limits, self.tls)
+        return pool
+
+    # What a journey tells.
+
+    def signal(self, seat: Seat, signal: Signal, cause: str = "") -> None:
+        """A worker did well or badly."""
+        panicked = self.fleet.panicking
+        changed = self.fleet.feed(seat, signal, self.clock(), cause)
+        if changed is not None:
+            self.emit(changed)
+            self.freed()
+        if self.fleet.panicking is not panicked:
+            self.emit(Panicked(self.fleet.panicking))
+
+    def freed(self) -> None:
+        """A worker has room again: those that wait may go, once this call is over."""
+        if len(self.room) and not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def sweep_room(self) -> None:
+        """Somebody waits: their time is watched."""
+        self.sweep.watch(self._room_watch)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        self.room.pump()
+
+    # What the wiring tells.
+
+    def reconcile(self, workers: Iterable[Worker]) -> Changes:
+        """Make the fleet equal to this set; streams on workers that left finish on their own connections."""
+        changes = self.fleet.reconcile(workers)
+        for seat in changes.left:
+            self.mind.left(seat)
+            pool = self._pools.pop(seat, None)
+            if pool is not None:
+                pool.close()
+            self.emit(WorkerLeft(seat.id))
+        for seat in changes.updated:
+            pool = self._pools.pop(seat, None)
+            if pool is not None:
+                pool.close()
+        self.freed()
+        return changes
+
+    def busy_connections(self) -> int:
+        return sum(len(pool.busy) for pool in self._pools.values())
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+
+class RoomWatch:
+    """Lets the sweep look into the waiting room while somebody is in it."""
+
+    deadline = -inf
+
+    def __init__(self, room: WaitingRoom, sweep: Sweep) -> None:
+        self.room = room
+        self.sweep = sweep
+
+    def overdue(self, now: float) -> None:
+        self.room.expire(now)
+        if not len(self.room):
+            self.sweep.forget(self)

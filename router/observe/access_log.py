@@ -1,0 +1,77 @@
+"""The access log: one JSON object a line, one line a request. Never prompt text, never a key.
+
+Lines are gathered and written by a thread a few times a second, so that a slow reader of the log never stops the event
+loop. What does not fit in the bound is dropped and counted in the next line that is written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from router.clock import timestamp
+from router.events import Finished
+from router.observe.bus import Bus
+
+MOST_PENDING = 65_536  # lines
+INTERVAL = 0.1  # seconds
+
+
+class AccessLog:
+    """`where` is stderr, stdout, none, or a file's path (opened to append)."""
+
+    def __init__(self, bus: Bus, where: str) -> None:
+        self._lines: list[bytes] = []
+        self._dropped = 0
+        self._stop = threading.Event()
+        self._file: int | None = None
+        self._thread: threading.Thread | None = None
+        if where == "none":
+            return
+        self._file = _open(where)
+        self._encode = msgspec.json.Encoder().encode
+        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+        self._thread.start()
+        bus.on(Finished, self._note)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join(timeout=2.0)
+            self._thread = None
+
+    def _note(self, event: Finished) -> None:
+        if len(self._lines) >= MOST_PENDING:
+            self._dropped += 1
+            return
+        self._lines.append(b'{"time":"%s",%s\n' % (timestamp().encode(), self._encode(event)[1:]))
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL):
+            self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if self._dropped:
+            lines.append(b'{"time":"%s","dropped_lines":%d}\n' % (timestamp().encode(), self._dropped))
+            self._dropped = 0
+        data = b"".join(lines)
+        try:
+            while data and self._file is not None:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            self._file = None  # a log nobody reads any more is no reason to stop
+
+
+def _open(where: str) -> int:
+    if where == "stderr":
+        return sys.stderr.fileno()
+    if where == "stdout":
+        return sys.stdout.fileno()
+    return os.open(Path(where), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)

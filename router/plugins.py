@@ -1,0 +1,64 @@
+"""A plug's file name is its registration: `prefix_cost` is `router/policies/prefix_cost.py`, `my.module` is an outsider's.
+
+A policy module has `Options` and `build(options, tools)`; a dialect module has `build()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+from pydantic import ValidationError
+
+from router import dialects, policies
+from router.contracts import Dialect, Policy, PolicyTools
+
+
+def policy_names() -> list[str]:
+    return sorted(module.name for module in iter_modules(policies.__path__))
+
+
+def dialect_names() -> list[str]:
+    return sorted(module.name for module in iter_modules(dialects.__path__) if not module.name.startswith("_"))
+
+
+def policy_faults(name: str, options: Mapping[str, Any]) -> list[str]:
+    """What is wrong with this policy's name or options, each fault with the setting's path."""
+    try:
+        _policy_options(name, options)
+    except ModuleNotFoundError:
+        return [f"routing.policy: there is no policy {name!r}; expected one of {', '.join(policy_names())}"]
+    except ValidationError as wrong:
+        return [
+            f"routing.options.{'.'.join(map(str, error['loc']))}: "
+            + ("there is no such option" if error["type"] == "extra_forbidden" else error["msg"])
+            for error in wrong.errors()
+        ]
+    return []
+
+
+def build_policy(name: str, options: Mapping[str, Any], tools: PolicyTools) -> Policy:
+    module, chosen = _policy_options(name, options)
+    policy: Policy = module.build(chosen, tools)
+    return policy
+
+
+def build_dialects() -> list[Dialect]:
+    return [import_module(f"{dialects.__name__}.{name}").build() for name in dialect_names()]
+
+
+def _policy_options(name: str, options: Mapping[str, Any]) -> tuple[ModuleType, Any]:
+    """Raises ModuleNotFoundError for an unknown name, ValidationError for bad options."""
+    path = name if "." in name else f"{policies.__name__}.{name}"
+    try:
+        found = find_spec(path)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise ModuleNotFoundError(path)
+    module = import_module(path)
+    return module, module.Options.model_validate(dict(options))

@@ -1,0 +1,308 @@
+"""The fast lane: a sink inside uvicorn's own HTTP protocol class.
+
+uvicorn keeps the sockets, signals, keep-alive and graceful stop; the proxied POSTs are answered right from its parser's
+callbacks, with no task and no ASGI event. Everything else goes on to the app. `HttpToolsProtocol` is no public API:
+`missing_attributes` is checked at start-up, uvicorn is pinned to a tested range, and the ASGI endpoint stands in when
+the check fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from math import inf
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from router.contracts import Request, Story, Teller
+from router.errors import HeadersTooLarge, InvalidRequest, Refusal
+from router.proxy.headers import Headers
+from router.proxy.sweep import Sweep
+
+log = logging.getLogger("router")
+
+USED = ("connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline", "server_state",
+        "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport")  # fmt: skip
+METHODS = ("connection_lost", "connection_made", "data_received", "on_body", "on_header", "on_headers_complete",
+           "on_message_begin", "on_message_complete", "on_response_complete", "pause_writing", "resume_writing",
+           "send_400_response", "shutdown")  # fmt: skip
+NO_BODY = frozenset((204, 304))
+LINGER_SECONDS = 2.0  # a client still sending what was refused gets that long to read why
+
+
+def missing_attributes() -> list[str]:
+    """What this lane uses and this uvicorn lacks; empty when all is well."""
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+    lacking = [name for name in METHODS if not callable(getattr(HttpToolsProtocol, name, None))]
+    loop = asyncio.new_event_loop()
+    try:
+        probe = HttpToolsProtocol(Config(app=_no_app, log_config=None, interface="asgi3", ws="none"), ServerState(), {}, _loop=loop)
+        lacking += [name for name in USED if not hasattr(probe, name)]
+    except Exception as wrong:
+        lacking.append(f"its constructor ({type(wrong).__name__})")
+    finally:
+        loop.close()
+    return lacking
+
+
+async def _no_app(*_: Any) -> None:
+    """Stands for an application in the check."""
+
+
+class ClientLimits:
+    """Seconds and bytes that a client may take."""
+
+    def __init__(self, read_seconds: float, write_seconds: float, header_bytes: int) -> None:
+        self.read_seconds, self.write_seconds, self.header_bytes = read_seconds, write_seconds, header_bytes
+
+
+class FastSink:
+    """The client's side of one request. Stands where uvicorn keeps its request's cycle, with what uvicorn touches."""
+
+    __slots__ = ("_chunked", "_complete", "_eof_ends", "_lane", "_old", "_out", "_quiet", "disconnected", "keep_alive",
+                 "message_event", "response_complete", "story")  # fmt: skip
+
+    story: Story
+
+    def __init__(self, lane: FastLane, *, old: bool, keep_alive: bool) -> None:
+        self._lane = lane
+        self._old = old
+        self._out: list[bytes] = []
+        self._chunked = self._eof_ends = self._complete = self._quiet = False
+        self.keep_alive = keep_alive
+        self.response_complete = self.disconnected = False
+        self.message_event = self  # uvicorn sets it when the client has gone
+
+    def set(self) -> None:
+        if self.disconnected:
+            self.gone()
+
+    def gone(self) -> None:
+        if not self.response_complete:
+            self.response_complete = True
+            self.story.cancel()
+
+    def received(self) -> None:
+        """The request is whole."""
+        self._complete = True
+        if self._quiet:
+            self._lane.linger_over()
+        else:
+            self.story.complete()
+
+    def head(self, status: int, headers: Headers, length: int | None) -> None:
+        if self.response_complete:
+            return
+        out = self._out
+        out.append(STATUS_LINE[status] if status in STATUS_LINE else b"HTTP/1.1 %d \r\n" % status)
+        out += [b"%s: %s\r\n" % header for header in headers]
+        if not self._complete:
+            self.keep_alive = False
+        if status in NO_BODY:
+            pass
+        elif length is not None:
+            out.append(b"content-length: %d\r\n" % length)
+        elif self._old:
+            self._eof_ends, self.keep_alive = True, False
+        else:
+            self._chunked = True
+            out.append(b"transfer-encoding: chunked\r\n")
+        out.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+
+    def body(self, data: bytes) -> None:
+        if self._chunked:
+            self._out.append(b"%x\r\n%s\r\n" % (len(data), data))
+        else:
+            self._out.append(data)
+
+    def flush(self) -> None:
+        if self._out and not self.response_complete:
+            self._lane.transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+            self._out.clear()
+
+    def end(self) -> None:
+        if self.response_complete:
+            return
+        if self._chunked:
+            self._out.append(b"0\r\n\r\n")
+        self.flush()
+        self.response_complete = True
+        if not self._complete:
+            self._quiet = True
+            self._lane.linger()
+            return
+        if not self.keep_alive:
+            self._lane.transport.close()
+        self._lane.on_response_complete()
+
+    def abort(self) -> None:
+        if self.response_complete:
+            return
+        self.flush()
+        self.response_complete = True
+        if self._eof_ends:
+            self._lane.reset_on_close()
+        self._lane.transport.close()
+        self._lane.on_response_complete()
+
+
+class FastLane(HttpToolsProtocol):
+    """One client connection. Subclassed by `lane_for` with the house it belongs to."""
+
+    teller: ClassVar[Teller]
+    limits: ClassVar[ClientLimits]
+    sweep: ClassVar[Sweep]
+    emit_refused: ClassVar[Any]
+
+    deadline = inf
+    _sink: FastSink | None = None
+    _in_message = _in_head = False
+    _head_bytes = _read_bytes = 0
+
+    # Reading.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.deadline = self.sweep.clock() + self.limits.read_seconds
+        self.sweep.watch(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._read_bytes = len(data)
+        super().data_received(data)
+        if self._in_message:
+            self._more_to_come()
+        elif self.deadline != inf:
+            self._no_deadline()
+
+    def on_message_begin(self) -> None:
+        self._in_message = self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._head_bytes + self._read_bytes > self.limits.header_bytes and self._head_too_large():
+            self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
+            return
+        path, _, _ = self.url.partition(b"?")
+        dialect = self.teller.paths.get(path)
+        if dialect is None or self.parser.get_method() != b"POST" or not self._free() or self.parser.should_upgrade():
+            super().on_headers_complete()
+            return
+        old = self.parser.get_http_version() == "1.0"
+        sink = FastSink(self, old=old, keep_alive=not old and self.parser.should_keep_alive())
+        self.cycle = self._sink = sink  # type: ignore[assignment]
+        client = self.client[0] if self.client else ""
+        sink.story = self.teller.open(Request(path.decode(), self.url, self.headers, client), dialect, sink)
+        sink.story.begin()
+        if self.expect_100_continue and not sink.response_complete:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        if type(self.cycle) is FastSink:
+            self.cycle.story.feed(body)
+        elif not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        if type(self.cycle) is FastSink:
+            self.cycle.received()
+        elif not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _free(self) -> bool:
+        """No answer is under way on this connection; a pipelined request waits its turn in uvicorn's own queue."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _head_too_large(self) -> bool:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return size > self.limits.header_bytes
+
+    # Limits on the client.
+
+    def _more_to_come(self) -> None:
+        if self._in_head:
+            self._head_bytes += self._read_bytes
+            if self._head_bytes > self.limits.header_bytes:
+                self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
+                return
+            if self.deadline != inf:
+                return  # the head as a whole has the time, whatever trickles in
+        self.deadline = self.sweep.clock() + self.limits.read_seconds
+        self.sweep.watch(self)
+
+    def _no_deadline(self) -> None:
+        self.deadline = inf
+        self.sweep.forget(self)
+
+    def overdue(self, now: float) -> None:
+        self._no_deadline()
+        sink = self._sink
+        if sink is not None and not sink.response_complete and self._in_message:
+            sink.story.late()
+        else:
+            self.transport.abort()
+
+    def linger(self) -> None:
+        """The answer is out and the client still sends: read on for a moment, so that no reset destroys the answer."""
+        self.deadline = self.sweep.clock() + LINGER_SECONDS
+        self.sweep.watch(self)
+
+    def linger_over(self) -> None:
+        self.transport.close()
+
+    def reset_on_close(self) -> None:
+        """Where only the connection's end ends a body, a cut must not look like one."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse_and_close(InvalidRequest("The request is not valid HTTP."))
+
+    def _refuse_and_close(self, refusal: Refusal) -> None:
+        if self._sink is not None and not self._sink.response_complete:
+            self._sink.gone()
+        elif self.transport.is_closing():
+            return
+        content_type, body = next(iter(self.teller.paths.values())).refusal(refusal)
+        self.transport.write(
+            STATUS_LINE[refusal.status]
+            + b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (content_type, len(body), body)
+        )
+        self.emit_refused(refusal)
+        self.transport.close()
+
+    # Writing, and the end.
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._sink is not None and not self._sink.response_complete:
+            self._sink.story.pause()
+            self.deadline = self.sweep.clock() + self.limits.write_seconds
+            self.sweep.watch(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._sink is not None and not self._sink.response_complete:
+            self._no_deadline()
+            self._sink.story.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.sweep.forget(self)
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.gone()
+        super().connection_lost(exc)
+
+
+def lane_for(house: Teller, limits: ClientLimits, sweep: Sweep, emit_refused: Any) -> type[FastLane]:
+    """The protocol class to hand to uvicorn as `http=`."""
+    facts = {"teller": house, "limits": limits, "sweep": sweep, "emit_refused": staticmethod(emit_refused)}
+    return type("HouseLane", (FastLane,), facts)

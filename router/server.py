@@ -1,0 +1,131 @@
+"""Running the gateway under uvicorn, and ending it as the contract says.
+
+SIGTERM: not ready at once, still listening for `shutdown.grace_seconds` so that load balancers notice, then no new
+connections, running requests finish within `shutdown.drain_seconds`, exit 0. A second signal ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from router.proxy.protocol import missing_attributes
+from router.settings import Settings
+from router.wiring import Gateway
+
+log = logging.getLogger("router")
+
+KEEP_ALIVE_SECONDS = 75  # longer than the usual 60 s of load balancers, so that they close first
+
+
+class Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            scheme = "https" if self.config.ssl else "http"
+            shown = f"[{host}]" if ":" in host else host
+            sys.stdout.write(f"prefix-router listening on {scheme}://{shown}:{port}\n")
+            sys.stdout.flush()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but the signal is not raised again at the end: a clean stop is exit 0."""
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        house = self._gateway.house
+        if house.draining:
+            self.force_exit = self.should_exit = True
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._cut_all)
+            return
+        house.draining = True
+        grace = self._gateway.settings.shutdown.grace_seconds if sig == signal.SIGTERM else 0.0
+        if self._loop is None:
+            self.should_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self._loop.call_later, grace, self._stop)
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+    def _cut_all(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def serve(settings: Settings, origins: dict[str, str]) -> int:
+    """Run until told to stop; the exit status."""
+    listen = settings.listen
+    try:
+        listener = _bind(listen.host, listen.port)
+    except OSError as wrong:
+        sys.stderr.write(f"prefix-router: cannot listen on {listen.host}:{listen.port}: {wrong.strerror or wrong}\n")
+        return 1
+    _set_up_logging(settings.log.level)
+    config, gateway = _config(settings, origins)
+    server = Server(config, gateway)
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _config(settings: Settings, origins: dict[str, str]) -> tuple[uvicorn.Config, Gateway]:
+    lacking = missing_attributes()
+    box: list[Gateway] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await box[0].app(scope, receive, send)
+
+    gateway = Gateway(settings, origins)
+    box.append(gateway)
+    if lacking:
+        log.warning("this uvicorn lacks %s: requests go through the slower ASGI endpoint", ", ".join(lacking))
+    tls = settings.listen.tls
+    config = uvicorn.Config(
+        app, http="httptools" if lacking else gateway.lane, loop="uvloop", lifespan="on", log_config=None, access_log=False,
+        server_header=False, date_header=False, proxy_headers=False, ws="none", backlog=4096,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=max(1, round(settings.shutdown.drain_seconds)),
+        ssl_certfile=tls.certificate, ssl_keyfile=tls.key,
+    )  # fmt: skip
+    return config, gateway
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _set_up_logging(level: str) -> None:
+    logging.basicConfig(level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpcore").setLevel(logging.WARNING)

@@ -1,0 +1,298 @@
+"""Settings: parsed once, frozen, and complete in their complaints.
+
+Pure: mappings come in, a `Settings` or a `SettingsError` with every fault comes out. Layers are merged from the weakest
+to the strongest (defaults, file, environment, command line), and every value remembers its layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+from router.address import parse_address
+from router.types import Worker, worker_from_url
+
+PREFIX = "PREFIX_ROUTER_"
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+SECRETS = re.compile(r"(^|\.)(api_key|admin_token|api_keys|key)(\.|$|\[)")
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _not_yet(value: Any) -> Any:
+    if value:
+        raise ValueError("this is not supported yet; leave it empty")
+    return value
+
+
+Later = Annotated[Any, BeforeValidator(_not_yet)]  # names that the contract reserves; only empty values are taken
+
+
+class Tls(Part):
+    certificate: str | None = None
+    key: str | None = None
+
+
+class Listen(Part):
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65_535)
+    processes: int = 1
+    tls: Tls = Tls()
+
+    @field_validator("processes")
+    @classmethod
+    def _one(cls, processes: int) -> int:
+        if processes != 1:
+            raise ValueError("expected 1: more than one process is not supported yet")
+        return processes
+
+
+class WorkerSettings(Part):
+    url: str
+    id: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:\[\]-]+$")
+    dialect: str = "auto"
+    api_key: SecretStr | None = None
+    weight: float = Field(1.0, gt=0, le=100)
+    max_in_flight: int | None = Field(None, ge=1)
+    models: tuple[str, ...] | None = None
+    labels: dict[str, str] = {}
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        parse_address(url)
+        return url
+
+    def worker(self) -> Worker:
+        secret = self.api_key.get_secret_value() if self.api_key else None
+        fields = self.model_dump(exclude={"url", "api_key"})
+        return worker_from_url(self.url, api_key=secret or None, **fields)
+
+
+def _plain_url(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+class Slo(Part):
+    first_token_ms: float = Field(300, gt=0)
+
+
+class Routing(Part):
+    policy: str = "prefix_cost"
+    options: dict[str, Any] = {}
+    max_tries: int = Field(3, ge=1, le=100)
+    shadow: Later = None
+    pass_through: tuple[Annotated[str, Field(pattern="^/")], ...] = ()
+    resume: Later = False
+    slo: Slo = Slo()
+
+
+class Timeouts(Part):
+    connect_seconds: Seconds = 2.0
+    first_byte_seconds: Seconds = 600.0
+    idle_seconds: Seconds = 300.0
+    client_read_seconds: Seconds = 30.0
+    client_write_seconds: Seconds = 60.0
+
+
+class Limits(Part):
+    body_bytes: int = Field(67_108_864, ge=1)
+    header_bytes: int = Field(65_536, ge=256)
+    in_flight: int | None = Field(None, ge=1)
+
+
+class Queue(Part):
+    max: int = Field(1000, ge=0)
+    wait_seconds: Seconds = 30.0
+
+
+class HealthSettings(Part):
+    interval_seconds: Seconds = 1.0
+    timeout_seconds: Seconds = 2.0
+    unhealthy_after: int = Field(3, ge=1)
+    healthy_after: int = Field(2, ge=1)
+    path: str | None = Field(None, pattern="^/")
+
+
+class ApiKey(Part):
+    tenant: str = Field("default", min_length=1, max_length=128)
+    key: SecretStr
+
+
+class Auth(Part):
+    tenant_salt: bool = True
+    api_keys: tuple[Annotated[ApiKey, BeforeValidator(lambda v: {"key": v} if isinstance(v, str) else v)], ...] = ()
+
+    @field_validator("api_keys")
+    @classmethod
+    def _not_empty(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+        if any(not key.key.get_secret_value() for key in keys):
+            raise ValueError("an empty key would let everybody in")
+        return keys
+
+
+class Discovery(Part):
+    static: Later = {}
+    file: Later = None
+    dns: Later = None
+    kubernetes: Later = None
+
+
+class Shutdown(Part):
+    grace_seconds: float = Field(3.0, ge=0)
+    drain_seconds: float = Field(600.0, ge=0)
+
+
+class Log(Part):
+    access: str = Field("stderr", description="stderr, stdout, none, or a file's path")
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    hashes: bool = Field(False, description="also log the prefix's chained hashes, so that the log can be replayed")
+
+
+class Settings(Part):
+    listen: Listen = Listen()
+    workers: tuple[Annotated[WorkerSettings, BeforeValidator(_plain_url)], ...] = ()
+    discovery: Discovery = Discovery()
+    models: Later = {}
+    routing: Routing = Routing()
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+    queue: Queue = Queue()
+    health: HealthSettings = HealthSettings()
+    auth: Auth = Auth()
+    admin_token: SecretStr | None = None
+    shutdown: Shutdown = Shutdown()
+    share: Later = None
+    log: Log = Log()
+
+    @field_validator("admin_token")
+    @classmethod
+    def _no_empty_token(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and not token.get_secret_value():
+            raise ValueError("an empty token would let everybody in; leave it out to admit loopback peers only")
+        return token
+
+    @model_validator(mode="after")
+    def _ids_differ(self) -> Settings:
+        ids = [worker.worker().id for worker in self.workers]
+        twice = sorted({name for name in ids if ids.count(name) > 1})
+        if twice:
+            raise ValueError(f"workers: {', '.join(twice)} is there more than once")
+        return self
+
+
+class SettingsError(ValueError):
+    """Every fault found, each `path: what was expected`."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = list(faults)
+
+
+Layer = tuple[str, Mapping[str, Any]]
+
+
+def load(
+    layers: Sequence[Layer], environment: Mapping[str, str], checks: Sequence[Callable[[Settings], list[str]]] = ()
+) -> tuple[Settings, dict[str, str]]:
+    """Merge layers, weakest first, and validate the whole.
+
+    Returns the settings and, by dotted path, the layer each given value came from. Raises SettingsError.
+    """
+    faults: list[str] = []
+    origins: dict[str, str] = {}
+    merged: dict[str, Any] = {}
+    for name, layer in layers:
+        _merge(merged, _filled(layer, environment, faults), name, origins)
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as wrong:
+        raise SettingsError(faults + [_fault(error) for error in wrong.errors()]) from None
+    for check in checks:
+        faults += check(settings)
+    if faults:
+        raise SettingsError(faults)
+    return settings, origins
+
+
+def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]) -> dict[str, Any]:
+    """`PREFIX_ROUTER_LIMITS__BODY_BYTES=1` as {"limits": {"body_bytes": 1}}; `parse` reads a value (YAML)."""
+    layer: dict[str, Any] = {}
+    for name, value in sorted(environment.items()):
+        if not name.startswith(PREFIX):
+            continue
+        *path, last = name[len(PREFIX) :].lower().split("__")
+        place = layer
+        for step in path:
+            deeper = place.get(step)
+            if not isinstance(deeper, dict):
+                deeper = place[step] = {}
+            place = deeper
+        place[last] = value if SECRETS.search(last) else parse(value)
+    return layer
+
+
+def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(path, value, layer) of every setting, secrets masked."""
+    rows = []
+    for path, value in _leaves(settings.model_dump(mode="json"), ""):
+        shown = "********" if SECRETS.search(path) and value not in (None, [], "") else value
+        origin = next((origins[p] for p in _parents(path) if p in origins), "default")
+        rows.append((path, repr(shown) if isinstance(shown, str) else str(shown), origin))
+    return rows
+
+
+def _filled(value: Any, environment: Mapping[str, str], faults: list[str], path: str = "") -> Any:
+    """The same value with every `${NAME}` read from the environment."""
+    if isinstance(value, Mapping):
+        return {k: _filled(v, environment, faults, f"{path}.{k}".lstrip(".")) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled(v, environment, faults, f"{path}[{at}]") for at, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    missing = [name for name in VARIABLE.findall(value) if name not in environment]
+    faults.extend(f"{path}: the environment has no variable {name}" for name in missing)
+    return VARIABLE.sub(lambda found: environment.get(found[1], ""), value)
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any], name: str, origins: dict[str, str], path: str = "") -> None:
+    for key, value in layer.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value and here != "routing.options":
+            below = into.get(key)
+            into[key] = dict(below) if isinstance(below, Mapping) else {}
+            _merge(into[key], value, name, origins, here)
+        elif value is not None or key not in into:
+            into[key] = value
+            origins[here] = name
+
+
+def _fault(error: Mapping[str, Any]) -> str:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"]).lstrip(".")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        message = "there is no such setting"
+    return f"{path}: {message}" if path else message
+
+
+def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}".lstrip("."))]
+    if isinstance(value, list) and value:
+        return [leaf for at, v in enumerate(value) for leaf in _leaves(v, f"{path}[{at}]")]
+    return [(path, value)]
+
+
+def _parents(path: str) -> list[str]:
+    steps = re.split(r"(?=\[)|\.", path)
+    joined = [steps[0]]
+    for step in steps[1:]:
+        joined.append(joined[-1] + (step if step.startswith("[") else f".{step}"))
+    return joined[::-1]

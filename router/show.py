@@ -1,0 +1,55 @@
+"""What the commands print: tables for people, JSON for pipes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+
+def settings_table(rows: Sequence[tuple[str, str, str]]) -> None:
+    table = Table("setting", "value", "from", box=None, header_style="bold")
+    for path, value, origin in rows:
+        table.add_row(path, value, origin, style=None if origin != "default" else "dim")
+    Console(soft_wrap=True).print(table)
+
+
+def ask_explanation(url: str, body: bytes, path: str | None, token: str | None, *, as_json: bool) -> int:
+    """Ask a running gateway and print its answer; the exit status."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.post(
+            f"{url.rstrip('/')}/admin/explain", content=body, params={"path": path} if path else None, headers=headers,
+            trust_env=False, timeout=10,
+        )  # fmt: skip
+        said = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as wrong:
+        sys.stderr.write(f"prefix-router: no gateway answered at {url} ({type(wrong).__name__})\n")
+        return 1
+    if answer.status_code != 200:
+        sys.stderr.write(f"prefix-router: {said.get('error', {}).get('message', said)}\n")
+        return 1
+    if as_json:
+        sys.stdout.write(json.dumps(said, indent=2) + "\n")
+    else:
+        _print_explanation(said)
+    return 0
+
+
+def _print_explanation(said: dict[str, Any]) -> None:
+    console = Console(soft_wrap=True)
+    console.print(f"[bold]{said['chosen']}[/bold]  reason: {said['reason']}, policy: {said['policy']}")
+    console.print(
+        f"a prompt of about {said['prompt_tokens']} tokens, its key {said['key_depth']} bytes deep, home {said['home']}"
+    )
+    table = Table("worker", "state", "in flight", "wait", "expected cached", "cost", box=None, header_style="bold")
+    for each in said["candidates"]:
+        cells = (each["state"], each["in_flight"], each["wait_tokens"], each["expected_cached_tokens"], each["cost"])
+        table.add_row(each["worker"], *map(str, cells), style="green" if each["worker"] == said["chosen"] else None)
+    console.print(table)
+    console.print("waits, cached and costs are in prefill tokens", style="dim")

@@ -1,0 +1,120 @@
+"""Active probes: one task a worker asks its health, and now and then its models.
+
+Probes have connections of their own, so that they never wait behind streams, carry the worker's own credentials, and
+heed no proxy variables. A worker is asked at once when it joins; its models are known before it is called ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import msgspec
+
+from router.core.fleet import Seat
+from router.core.health import PROBE_FAILED, PROBE_OK, Signal
+
+log = logging.getLogger("router")
+
+HEALTH_PATHS = {"auto": "/health", "openai": "/health", "anthropic": "/health", "ollama": "/", "sagemaker": "/ping"}
+MODELS_EVERY = 10  # good probes
+MOST_MODELS = 1000
+ABSENT = frozenset((404, 405, 501))
+
+
+class ModelList(msgspec.Struct):
+    data: list[dict[str, Any]] = []
+
+
+_read_models = msgspec.json.Decoder(ModelList).decode
+
+
+class Prober:
+    """Probes one worker until it is stopped; exactly one a worker."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        tell: Callable[[Seat, Signal, str], None],
+        learn: Callable[[Seat, list[dict[str, Any]]], None],
+        *,
+        interval: float,
+        timeout: float,
+        path: str | None,
+        tls: ssl.SSLContext,
+    ) -> None:
+        self.seat = seat
+        self._tell = tell
+        self._learn = learn
+        self._interval = interval
+        self._timeout = timeout
+        self._path = path or HEALTH_PATHS.get(seat.worker.dialect, "/health")
+        self._fixed = path is not None
+        self._tls = tls
+        self._good = 0
+        self._told_unauthorised = False
+        self._task = asyncio.create_task(self._run(), name=f"probe {seat.id}")
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._client() as client:
+            while True:
+                began = loop.time()
+                await self._probe(client)
+                await asyncio.sleep(max(0.0, self._interval - (loop.time() - began)))
+
+    def _client(self) -> httpx.AsyncClient:
+        worker = self.seat.worker
+        headers = {"authorization": f"Bearer {worker.api_key}"} if worker.api_key else {}
+        credentials = worker.address.credentials
+        auth = tuple(credentials.split(":", 1)) if credentials and not worker.api_key else None
+        return httpx.AsyncClient(
+            base_url=worker.address.url, headers=headers, auth=auth, timeout=self._timeout, trust_env=False,
+            follow_redirects=False, verify=self._tls, limits=httpx.Limits(max_connections=2),
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    async def _probe(self, client: httpx.AsyncClient) -> None:
+        try:
+            status = await self._status(client)
+        except (httpx.HTTPError, TimeoutError, OSError, ValueError) as wrong:
+            self._good = 0
+            self._tell(self.seat, PROBE_FAILED, f"probe: {type(wrong).__name__}")
+            return
+        if status in (401, 403) and not self._told_unauthorised:
+            self._told_unauthorised = True
+            log.error("worker %s answers its probe with %d: set workers[].api_key to its key", self.seat.id, status)
+        if not 200 <= status < 300:
+            self._good = 0
+            self._tell(self.seat, PROBE_FAILED, f"probe: status {status}")
+            return
+        self._told_unauthorised = False
+        if self._good % MODELS_EVERY == 0:
+            await self._models(client)
+        self._good += 1
+        self._tell(self.seat, PROBE_OK, "probe")
+
+    async def _status(self, client: httpx.AsyncClient) -> int:
+        async with asyncio.timeout(self._timeout):
+            answer = await client.get(self._path)
+            if answer.status_code in ABSENT and not self._fixed:
+                self._path = "/v1/models"  # an API without a health path is well when it lists its models
+                answer = await client.get(self._path)
+        return answer.status_code
+
+    async def _models(self, client: httpx.AsyncClient) -> None:
+        """The models it publishes; a worker that publishes none serves any."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await client.get("/v1/models")
+            if answer.status_code == 200:
+                listed = [entry for entry in _read_models(answer.content).data if isinstance(entry.get("id"), str)]
+                self._learn(self.seat, listed[:MOST_MODELS])
+        except (httpx.HTTPError, TimeoutError, OSError, msgspec.DecodeError, msgspec.ValidationError):
+            return

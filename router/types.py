@@ -1,0 +1,75 @@
+"""The nouns of the house. Frozen: whoever holds one may keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from router.address import Address, parse_address
+
+
+class WorkerState(StrEnum):
+    """What is known of a worker's health; `core/health.py` has the table of moves between them."""
+
+    STARTING = "starting"
+    READY = "ready"
+    SUSPECT = "suspect"
+    DOWN = "down"
+    TRIAL = "trial"
+    DRAINING = "draining"
+
+
+class Reason(StrEnum):
+    """Why a worker was chosen: the value of `x-router-reason`."""
+
+    HOME = "home"
+    WARM = "warm"
+    SPILL = "spill"
+    COLD = "cold"
+    SESSION = "session"
+    LOAD = "load"
+    RETRY = "retry"
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that serves tokens, as it was configured or discovered."""
+
+    id: str
+    address: Address
+    dialect: str = "auto"
+    api_key: str | None = None
+    weight: float = 1.0
+    max_in_flight: int | None = None
+    models: tuple[str, ...] | None = None
+    labels: Mapping[str, str] = {}
+
+
+def worker_from_url(url: str, **fields: object) -> Worker:
+    """A worker with the id `host:port` unless `id` is among the fields; ValueError for a bad URL."""
+    address = parse_address(url)
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Worker(**{"id": address.netloc, **given, "address": address})  # type: ignore[arg-type]
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """`hashes[i]` names the prefix of `depths[i]` bytes; both are empty when there is nothing to hash.
+
+    whole: the hash of a prompt too short for any rung, which decides its affinity instead
+    tokens: the prompt's length in tokens, estimated
+    """
+
+    depths: tuple[int, ...]
+    hashes: list[int]
+    whole: int
+    tokens: float
+
+
+class Key(NamedTuple):
+    """`value` decides the ring order; `hot_depth` bytes of the prefix are hot (0: none)."""
+
+    value: int
+    depth: int
+    hot_depth: int

@@ -1,0 +1,61 @@
+"""The engine contract, run over every engine that starts without downloads."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backends.contract import Chat, Engine, Job, Turn
+
+
+@pytest.fixture(params=["mock"])
+def engine(request: pytest.FixtureRequest, engine_of: Callable[..., Engine]) -> Engine:
+    return {"mock": engine_of}[request.param]()
+
+
+def prompt(engine: Engine) -> list[int]:
+    return engine.tokenizer.chat(Chat([Turn("user", "What is a tide?")]))
+
+
+def test_a_sink_hears_in_order_and_not_before_start_returned(engine: Engine, listener: Any, fake_time: Any) -> None:
+    sink = listener()
+    engine.start(Job(model=engine.models[0], prompt=prompt(engine), max_tokens=3), sink)
+    assert sink.heard == []
+    fake_time.pass_to(600)
+    assert sink.heard[0] == "prefilled"
+    assert sink.heard[-1] == "finished"
+    assert set(sink.heard[1:-1]) == {"tokens"}
+
+
+def test_an_aborted_sequence_is_never_heard_of_again(engine: Engine, listener: Any, fake_time: Any) -> None:
+    sink = listener()
+    sequence = engine.start(Job(model=engine.models[0], prompt=prompt(engine), max_tokens=3), sink)
+    sequence.abort()
+    sequence.abort()
+    fake_time.pass_to(600)
+    assert sink.heard == []
+    assert engine.stats().running == engine.stats().waiting == 0
+
+
+def test_usage_counts_what_was_asked_and_said(engine: Engine, listener: Any, fake_time: Any) -> None:
+    sink, ids = listener(), prompt(engine)
+    engine.start(Job(model=engine.models[0], prompt=ids, max_tokens=3), sink)
+    fake_time.pass_to(600)
+    assert sink.end.usage.prompt_tokens == len(ids)
+    assert sink.end.usage.completion_tokens == len(sink.pieces)
+
+
+def test_the_next_turn_hits_this_one_unless_the_salt_differs(engine: Engine, listener: Any, fake_time: Any) -> None:
+    first, again, salted = listener(), listener(), listener()
+    ids = engine.tokenizer.chat(Chat([Turn("user", "What is a tide? " * 20)]))
+    for moment, sink, salt in ((600, first, None), (1200, again, None), (1800, salted, "s")):
+        engine.start(Job(model=engine.models[0], prompt=ids, max_tokens=1, salt=salt), sink)
+        fake_time.pass_to(moment)
+    assert first.usage.cached_tokens == salted.usage.cached_tokens == 0
+    assert 0 < again.usage.cached_tokens < len(ids)
+
+
+def test_closing_leaves_nothing_running(engine: Engine, listener: Any) -> None:
+    engine.start(Job(model=engine.models[0], prompt=prompt(engine)), listener())
+    engine.close()
+    assert engine.stats().running == 0
