@@ -4,7 +4,8 @@ An engine turns token ids into tokens over time. It knows nothing of HTTP, of JS
 nothing of how tokens come about. A mock and a real model stand behind the same face because both hold to these laws:
 
 * Everything happens on the event loop's thread. An engine with threads of its own hops back before it calls a sink.
-* A sink is never called before `start` has returned, and never after `abort` has been called.
+* A sink is called from the engine's own turn of the event loop: never from inside `start` or `abort`, of whichever
+  sequence. After its `abort` has been called it is not called at all.
 * A sink hears `prefilled` once, then `tokens` any number of times, then `finished` once; `abort` may end this at any
   point.
 * `abort` is idempotent and gives back all that the sequence held, whatever phase it is in.

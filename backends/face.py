@@ -35,8 +35,8 @@ class Access:
     def allows(self, request: Request) -> bool:
         if self.key is None or not (self.everywhere or request.path.startswith("/v1")):
             return True
-        bearer = (request.header("authorization") or "").removeprefix("Bearer ")
-        given = (bearer, request.header("x-api-key") or "")
+        scheme, _, token = (request.header("authorization") or "").partition(" ")
+        given = (token if scheme.lower() == "bearer" else "", request.header("x-api-key") or "")
         return any(compare_digest(value.encode("utf-8", "replace"), self.key.encode()) for value in given)
 
 

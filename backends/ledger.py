@@ -27,7 +27,7 @@ class Ledger:
         return self.started - self.finished - self.aborted
 
     def begin(self, answer: Answer) -> None:
-        """Counts this answer as a generation, once however often it is called."""
+        """Counts this answer as a generation, once however often it is called with the same object."""
         if id(answer) in self._open:
             return
         self._open.add(id(answer))

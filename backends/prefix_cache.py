@@ -55,12 +55,18 @@ class PrefixCache:
         usable = ids[: max(0, len(ids) - 1)]
         return self._depth(chain(usable, root, self.block_tokens)) * self.block_tokens
 
-    def take(self, ids: Sequence[int], root: int, *, force: bool = False) -> "Lease | None":
+    def names(self, ids: Sequence[int], root: int) -> list[int]:
+        return chain(ids, root, self.block_tokens)
+
+    def take(
+        self, ids: Sequence[int], root: int, names: Sequence[int] | None = None, *, force: bool = False
+    ) -> "Lease | None":
         """A lease on the cached beginning and on room for the rest, or None while running sequences hold that room.
 
-        With `force` it takes what room there is; the prompt's tail is then computed but never cached.
+        With `force` it takes what room there is; the prompt's tail is then computed but never cached. Who may have to
+        ask again and again keeps the `names` and hands them in: hashing a long prompt is the dear part.
         """
-        names = chain(ids, root, self.block_tokens)
+        names = self.names(ids, root) if names is None else names
         hits = names[: self._depth(names[: max(0, len(ids) - 1) // self.block_tokens])]
         wanted = blocks_for(len(ids), self.block_tokens) - len(hits)
         room = self.pool.room(keep=hits)
@@ -71,7 +77,7 @@ class PrefixCache:
         self.pool.reserve(min(wanted, room))
         self.queried_tokens += len(ids)
         self.hit_tokens += len(hits) * self.block_tokens
-        return Lease(self, ids, root, names, held=len(hits), room=min(wanted, room))
+        return Lease(self, ids, root, list(names), held=len(hits), room=min(wanted, room))
 
     def _depth(self, names: Sequence[int]) -> int:
         return next((depth for depth, name in enumerate(names) if name not in self.pool), len(names))

@@ -40,7 +40,9 @@ class Server:
         sock.listen(BACKLOG)
         self.port = sock.getsockname()[1]
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self.app, self.connections), sock=sock)
+        self._listener = await loop.create_server(
+            lambda: Connection(self.app, self.connections), sock=sock, backlog=BACKLOG
+        )
 
     def refuse(self) -> None:
         """Stops to accept until `listen`."""

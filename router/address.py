@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-import msgspec
 from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -30,7 +30,12 @@ class UnknownWorker(Refusal):
 
 
 def build_admin(
-    house: House, roster: Roster, apply: Callable[[], None], decisions: Decisions, settings: Settings, origins: dict[str, str]
+    house: House,
+    roster: Roster,
+    apply: Callable[[], None],
+    decisions: Decisions,
+    settings: Settings,
+    origins: dict[str, str],
 ) -> APIRouter:
     routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(_guard(settings))])
 
@@ -52,7 +57,9 @@ def build_admin(
         try:
             worker = WorkerSettings.model_validate(body).worker()
         except ValidationError as wrong:
-            faults = [f"{'.'.join(map(str, e['loc']))}: {str(e['msg']).removeprefix('Value error, ')}" for e in wrong.errors()]
+            faults = [
+                f"{'.'.join(map(str, e['loc']))}: {str(e['msg']).removeprefix('Value error, ')}" for e in wrong.errors()
+            ]
             raise InvalidRequest("; ".join(faults)) from None
         if worker.id in house.fleet.seats:
             response.status_code = 200

@@ -75,7 +75,7 @@ def _add_plain_routes(app: FastAPI, house: House, metrics: Metrics, catalogue: M
     @app.get(MODELS, tags=["models"])
     async def models(request: Request) -> JSONResponse:
         """Every model that a ready worker serves, one entry each, from cache."""
-        house.caller([(name.lower(), value) for name, value in request.headers.raw])
+        house.keys.tenant(request.headers.raw)
         return JSONResponse({"object": "list", "data": catalogue.listed()})
 
     @app.get("/", include_in_schema=False)
@@ -99,7 +99,9 @@ def _add_refusals(app: FastAPI, openai: Dialect) -> None:
     async def http(request: Request, wrong: HTTPException) -> Response:
         headers = dict(wrong.headers or {})
         if wrong.status_code == 404:
-            return answer(UnknownPath(f"There is nothing at this path; the API is described at {request.base_url}docs."))
+            return answer(
+                UnknownPath(f"There is nothing at this path; the API is described at {request.base_url}docs.")
+            )
         if wrong.status_code == 405:
             return answer(MethodNotAllowed(f"This path takes {headers.get('Allow', 'another method')}."), headers)
         return answer(InvalidRequest(str(wrong.detail)), headers)
@@ -139,7 +141,6 @@ class Counting:
             await self.app(scope, receive, sending)
         finally:
             shown = path if path in COUNTED else "other"
-            self.house.emit(Finished(request_id=own_id, path=shown, model="", status=status, seconds=self.house.clock() - began))
-
-
-
+            self.house.emit(
+                Finished(request_id=own_id, path=shown, model="", status=status, seconds=self.house.clock() - began)
+            )

@@ -14,8 +14,8 @@ from router.core.health import REQUEST_FAILED
 from router.core.load import Lease
 from router.core.retry import BACK_PRESSURE, is_fault
 from router.errors import AttemptError
+from router.proxy.exchange import Connection
 from router.proxy.headers import Headers, retry_after
-from router.proxy.upstream import Connection
 
 if TYPE_CHECKING:
     from router.journey import Journey
@@ -26,29 +26,25 @@ MOST_HELD = 65_536  # bytes of a worker's 503 or 429 that are kept while another
 class Held:
     """A worker's 503 or 429, kept in case every other says the same or cannot be reached."""
 
-    __slots__ = ("choice", "headers", "pieces", "size", "status")
+    __slots__ = ("choice", "headers", "length", "pieces", "size", "status")
 
-    def __init__(self, status: int, headers: Headers, choice: Choice) -> None:
-        self.status, self.headers, self.choice = status, headers, choice
+    def __init__(self, status: int, headers: Headers, length: int | None, choice: Choice) -> None:
+        self.status, self.headers, self.length, self.choice = status, headers, length, choice
         self.pieces: list[bytes] = []
         self.size = 0
 
 
 class Attempt:
-    __slots__ = ("answered", "choice", "connection", "held", "journey", "length", "lease", "phase")
+    __slots__ = ("answered", "choice", "connection", "held", "journey", "lease", "phase")
 
     def __init__(self, journey: Journey, choice: Choice, lease: Lease) -> None:
         self.journey = journey
         self.choice = choice
         self.lease = lease
-        self.phase = "connecting"
+        self.phase = "waiting"
         self.answered = False  # the client has been given this worker's status
         self.connection: Connection | None = None
         self.held: Held | None = None
-        self.length: int | None = None
-
-    def send(self, head: bytes, body: bytes, *, fresh: bool) -> None:
-        self.connection = self.journey.house.pool(self.choice.seat).send(head, body, self, fresh=fresh)
 
     def cancel(self) -> None:
         """Nobody wants the answer any more."""
@@ -70,8 +66,7 @@ class Attempt:
         if status in BACK_PRESSURE:
             self.choice.seat.health.press(self.journey.house.clock(), retry_after(headers))
             if self.journey.may_ask_another(status):
-                self.held = Held(status, headers, self.choice)
-                self.length = length
+                self.held = Held(status, headers, length, self.choice)
                 return
         self._begin_answer(status, headers, length)
 
@@ -84,7 +79,7 @@ class Attempt:
         held.size += sum(map(len, pieces))
         if held.size > MOST_HELD:
             self.held = None
-            self._begin_answer(held.status, held.headers, self.length)
+            self._begin_answer(held.status, held.headers, held.length)
             self._pass(held.pieces)
 
     def on_read(self) -> None:
@@ -97,7 +92,7 @@ class Attempt:
         if self.held is not None:
             self.journey.turned_away(self.held)
         else:
-            self.journey.done()
+            self.journey.done(self.choice.seat)
 
     def on_failure(self, failure: AttemptError) -> None:
         self.connection = None
@@ -123,5 +118,6 @@ class Attempt:
             now = journey.house.clock()
             self.lease.first_token(now)
             journey.first_token(now)
+        body = journey.sink.body
         for piece in pieces:
-            journey.sink.body(piece)
+            body(piece)

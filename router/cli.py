@@ -145,8 +145,8 @@ def _check_names(settings: Settings) -> list[str]:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    flags: dict[str, Any] = {"listen": _given(host=options.host, port=options.port, processes=options.processes)}
-    flags |= _given(workers=options.worker)
+    listen = _given(host=options.host, port=options.port, processes=options.processes)
+    flags = _given(workers=options.worker, listen=listen or None)
     if options.policy is not None:
         flags["routing"] = {"policy": options.policy}
     settings, origins = settings_from(options.config, flags)

@@ -6,7 +6,7 @@ settings, and `plugins.py` finds it. Listeners and clocks are handed over by the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +17,15 @@ from router.prompt import Prompt
 from router.types import Fingerprint, Key, Reason, Worker
 
 
+class Burden(Protocol):
+    """What a worker has been charged with. `traffic`: prompt tokens sent there recently."""
+
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def traffic(self) -> float: ...
+
+
 class Candidate(Protocol):
     """A look at one worker that may be used now. Policies read it and never write it."""
 
@@ -25,12 +34,10 @@ class Candidate(Protocol):
     @property
     def weight(self) -> float: ...
     @property
-    def in_flight(self) -> int: ...
+    def load(self) -> Burden: ...
     @property
-    def traffic(self) -> float:
-        """Prompt tokens sent there recently."""
-    def wait(self, now: float, /) -> float:
-        """Prefill tokens that a new request would wait for."""
+    def wait(self) -> Callable[[float], float]:
+        """Prefill tokens that a new request would wait for, at this time."""
 
 
 class Ring(Protocol):
@@ -160,7 +167,7 @@ class Request(NamedTuple):
 class Story(Protocol):
     """One request's life, as its sink drives it. Calls after its end are without effect."""
 
-    def begin(self) -> None:
+    def begin(self, headers: list[tuple[bytes, bytes]], /) -> None:
         """The head is known. The story may answer at once."""
 
     def feed(self, data: bytes) -> None: ...

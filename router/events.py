@@ -8,7 +8,7 @@ from router.types import WorkerState
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """A worker was chosen for one attempt. `decision_seconds` covers reading, hashing and choosing."""
+    """A worker was chosen for one attempt, `at` seconds of the clock."""
 
     request_id: str
     worker: str
@@ -18,7 +18,7 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     predicted_cached_tokens: int
     passed: tuple[str, ...]
-    decision_seconds: float
+    at: float
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
@@ -27,14 +27,6 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
     worker: str
     kind: str
     retried: bool
-
-
-class FirstByte(msgspec.Struct, frozen=True, gc=False):
-    """The head of a worker's answer came."""
-
-    path: str
-    model: str
-    seconds: float
 
 
 class FirstToken(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +43,7 @@ class Queued(msgspec.Struct, frozen=True, gc=False):
     admitted: bool
 
 
-class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A request is over, whoever answered it. `status` is 499 when the client went away.
 
     Never holds prompt text or keys. Times are seconds since the request's first byte, None for what never came.
@@ -77,6 +69,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     usage_reported: bool = False
     first_byte_seconds: float | None = None
     first_token_seconds: float | None = None
+    decision_seconds: float = 0.0
     seconds: float = 0.0
     cancelled_in: str | None = None
     cut: bool = False
@@ -106,4 +99,4 @@ class Panicked(msgspec.Struct, frozen=True, gc=False):
     began: bool
 
 
-Event = Chosen | AttemptFailed | FirstByte | FirstToken | Queued | Finished | WorkerChanged | WorkerLeft | Panicked
+Event = Chosen | AttemptFailed | FirstToken | Queued | Finished | WorkerChanged | WorkerLeft | Panicked

@@ -8,7 +8,7 @@ import msgspec
 
 from router.contracts import Dialect, Ranked
 from router.house import House
-from router.proxy.headers import Headers
+from router.proxy.headers import Headers, take_in
 
 GUESSES = (("messages", "/v1/chat/completions"), ("prompt", "/v1/completions"), ("input", "/v1/embeddings"))
 ANY_PATH = "/v1/chat/completions"
@@ -22,7 +22,7 @@ def explain(house: House, body: bytes, path: str | None, headers: Headers) -> di
     model = house.model(prompt)
     mind = house.mind
     now = house.clock()
-    ask = mind.weigh(prompt, house.anonymous(headers), body, native=dialect.native, count=False)
+    ask = mind.weigh(prompt, take_in(headers), body, native=dialect.native, count=False)
     ranked = mind.rank(ask, model, now)
     choice = mind.choose(ask, model, (), now)
     others = [each.worker for each in ranked if choice is None or each.worker != choice.seat.id]

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from router.contracts import Dialect, Request, Sink, Story
+from router.core.choose import Choice
 from router.core.fleet import Changes, Fleet, Seat
 from router.core.health import Signal
 from router.core.keys import Keys
-from router.core.mind import Caller, Mind
+from router.core.mind import Mind
 from router.core.queue import WaitingRoom
 from router.errors import InvalidRequest, ModelNotFound, NoReadyWorker, Refusal
 from router.events import Event, Panicked, WorkerLeft
 from router.prompt import Prompt
-from router.proxy.headers import Headers, cookie, find
+from router.proxy.headers import Headers
 from router.proxy.sweep import Sweep
 from router.proxy.upstream import Limits, Pool
 from router.settings import Settings
@@ -45,10 +46,12 @@ class House:
         self.keys = Keys((key.tenant, key.key.get_secret_value()) for key in settings.auth.api_keys)
         self.checks_keys = bool(self.keys)
         self.policy_name = settings.routing.policy
-        self.policy_header = self.policy_name.encode()
         self.max_tries = settings.routing.max_tries
         self.paths: dict[bytes, Dialect] = {path.encode(): d for d in dialects for path in d.paths}
         self.draining = False
+        self.most_body_bytes = settings.limits.body_bytes
+        self.logs_hashes = settings.log.hashes
+        self._routed: dict[tuple[str, str], Headers] = {}
         self._most = settings.limits.in_flight
         self._limits = Limits(
             settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds
@@ -73,29 +76,12 @@ class House:
 
     # What a journey asks.
 
-    def caller(self, headers: Headers) -> Caller:
-        """Who asks. Raises InvalidApiKey."""
-        caller = self.anonymous(headers)
-        if self.checks_keys:
-            caller.tenant = self.keys.tenant(headers)
-        return caller
-
-    def anonymous(self, headers: Headers) -> Caller:
-        """The session and ids of a request whose sender is not asked for."""
-        session = prefix_id = None
-        for name, value in headers:
-            if name == b"x-session-id":
-                session = value.decode("latin-1")
-            elif name == b"x-amzn-sagemaker-prefix-aware-id":
-                prefix_id = value.decode("latin-1")
-        if session is None and find(headers, b"cookie") is not None:
-            session = cookie(headers, b"session_id")
-        return Caller(None, session or None, prefix_id)
-
     def model(self, prompt: Prompt) -> str | None:
         """The model asked for, None where one need not be named. Raises what the client must be told."""
         if not self.fleet.seats:
-            raise NoReadyWorker("No worker is configured; add one with --worker or POST /admin/workers.", retry_after=5.0)
+            raise NoReadyWorker(
+                "No worker is configured; add one with --worker or POST /admin/workers.", retry_after=5.0
+            )
         if prompt.model is None or not prompt.model:
             names = self.fleet.models()
             if len(names) > 1:
@@ -106,8 +92,20 @@ class House:
             raise ModelNotFound("No worker serves this model; GET /v1/models lists those that are.", param="model")
         return prompt.model
 
-    def none_ready(self, model: str | None) -> Refusal:
+    def none_ready(self) -> Refusal:
         return NoReadyWorker("No ready worker serves this model now; try again shortly.", retry_after=1.0)
+
+    def routed_headers(self, choice: Choice) -> Headers:
+        """What an answer's head says of the choice."""
+        facts = choice.seat.id, choice.reason.value
+        found = self._routed.get(facts)
+        if found is None:
+            worker, reason = facts
+            found = self._routed[facts] = [
+                (b"x-router-worker", worker.encode()), (b"x-router-reason", reason.encode()),
+                (b"x-router-policy", self.policy_name.encode()),
+            ]  # fmt: skip
+        return found
 
     def is_full(self) -> bool:
         """The limit on all requests in flight is reached."""
@@ -156,6 +154,8 @@ class House:
             if pool is not None:
                 pool.close()
             self.emit(WorkerLeft(seat.id))
+        if changes.left:
+            self._routed = {}
         for seat in changes.updated:
             pool = self._pools.pop(seat, None)
             if pool is not None:
@@ -164,7 +164,7 @@ class House:
         return changes
 
     def busy_connections(self) -> int:
-        return sum(len(pool.busy) for pool in self._pools.values())
+        return sum(pool.busy() for pool in self._pools.values())
 
     def close(self) -> None:
         for pool in self._pools.values():

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from router.attempt import Attempt, Held
 from router.contracts import Ask, Dialect, Request, Sink
 from router.core.choose import Choice
+from router.core.fleet import Seat
 from router.core.health import REQUEST_FAILED, REQUEST_OK
-from router.core.mind import Caller
 from router.core.queue import Ticket, too_long
 from router.core.retry import may_retry, may_retry_status
+from router.ending import finished, refusal_headers
 from router.errors import (
     AttemptError,
     InternalError,
@@ -33,47 +34,52 @@ from router.errors import (
     StaleConnection,
     Unreachable,
 )
-from router.events import AttemptFailed, Chosen, FirstByte, FirstToken, Queued
+from router.events import AttemptFailed, Chosen, FirstToken, Queued
 from router.house import House
 from router.prompt import NOTHING, Prompt
-from router.proxy.headers import Headers, find, request_id, to_client, to_worker
-from router.proxy.relay import NO_USAGE, Meter
-from router.record import Record
+from router.proxy.headers import Headers, request_id, take_in, to_client
+from router.proxy.relay import Meter
 
 log = logging.getLogger("router")
 
 
 class Journey:
-    __slots__ = ("ask", "attempt", "body", "caller", "counted", "dialect", "ended", "failure", "held", "house", "meter",
-                 "model", "parts", "prompt", "record", "request", "resent", "sink", "status", "ticket",
-                 "tried")  # fmt: skip
+    ask: Ask | None = None
+    model: str | None = None
+    prompt: Prompt = NOTHING
+    attempt: Attempt | None = None  # the latest
+    choice: Choice | None = None  # whose answer the client is given, or the latest
+    ticket: Ticket | None = None
+    failure: AttemptError | None = None
+    held: Held | None = None
+    tried: tuple[str, ...] = ()
+    attempts = counted = status = size = 0
+    decision_seconds = 0.0
+    ended = resent = False
+    whole_at = 0.0  # when the request's last byte came
+    first_byte_at: float | None = None
+    first_token_at: float | None = None
 
     def __init__(self, house: House, request: Request, dialect: Dialect, sink: Sink) -> None:
         self.house = house
-        self.request = request
+        self.started = house.clock()
+        self.path = request.path
+        self.target = request.target
         self.dialect = dialect
         self.sink = sink
-        self.record = Record(request_id(find(request.headers, b"x-request-id")), request.path, house.clock())
+        self.intake = take_in(request.headers)
+        self.request_id = request_id(self.intake.given_id)
         self.meter = Meter(dialect)
         self.parts: list[bytes] = []
-        self.tried: tuple[str, ...] = ()
-        self.counted = self.status = 0
-        self.ended = self.resent = False
-        self.ask: Ask | None = None
-        self.attempt: Attempt | None = None
-        self.ticket: Ticket | None = None
-        self.failure: AttemptError | None = None
-        self.held: Held | None = None
 
     # The request comes in.
 
-    def begin(self) -> None:
-        headers = self.request.headers
+    def begin(self, headers: Headers) -> None:
+        """Who asks, and how much is coming."""
         try:
-            self.caller = self.house.caller(headers)
-            self.record.tenant = self.caller.tenant
-            length = find(headers, b"content-length")
-            if length is not None and int(length) > self.house.settings.limits.body_bytes:
+            if self.house.checks_keys:
+                self.intake.tenant = self.house.keys.tenant(headers)
+            if (self.intake.length or 0) > self.house.most_body_bytes:
                 raise self._too_large()
         except Refusal as refusal:
             self._refuse(refusal)
@@ -82,43 +88,43 @@ class Journey:
         if self.ended:
             return
         self.parts.append(data)
-        self.record.bytes_in += len(data)
-        if self.record.bytes_in > self.house.settings.limits.body_bytes:
+        self.size += len(data)
+        if self.size > self.house.most_body_bytes:
             self._refuse(self._too_large())
 
     def late(self) -> None:
         self._refuse(RequestTimeout("The request did not come within timeouts.client_read_seconds."))
 
     def complete(self) -> None:
-        if self.ended:
-            return
-        self.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-        self.parts = []
-        self._guarded(self._route)
+        if not self.ended:
+            self.whole_at = self.house.clock()
+            self.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+            self.parts = []
+            self._guarded(self._route)
 
     # Read, hash, choose, send.
 
     def _route(self) -> None:
         house = self.house
-        self.prompt = self._read()
-        self.model = house.model(self.prompt)
-        self.ask = house.mind.weigh(self.prompt, self.caller, self.body, native=self.dialect.native)
-        self.record.asked(self.model, self.ask, stream=self.prompt.stream)
+        prompt = self.prompt = self._read()
+        self.model = house.model(prompt)
+        self.ask = house.mind.weigh(prompt, self.intake, self.body, native=self.dialect.native)
         self._attempt()
 
     def _read(self) -> Prompt:
         try:
-            return self.dialect.read(self.request.path, self.body)
+            return self.dialect.read(self.path, self.body)
         except InvalidJson:
             raise
         except Exception as wrong:  # extraction never fails a request: the worker may know better
-            log.warning("%s: the prompt could not be read (%s)", self.record.request_id, type(wrong).__name__)
+            log.warning("%s: the prompt could not be read (%s)", self.request_id, type(wrong).__name__)
             return NOTHING
 
     def _attempt(self) -> None:
         now = self.house.clock()
         choice = self._choose(now)
         if choice is not None:
+            self.decision_seconds = self.house.clock() - self.whole_at
             self._send(choice, now)
         elif self.held is not None:
             self._answer_held(self.held)
@@ -128,13 +134,11 @@ class Journey:
         elif self.failure is not None:
             raise self.failure.answer(f"No worker could be reached ({self.failure.kind}).", retry_after=1.0)
         else:
-            raise self.house.none_ready(self.model)
+            raise self.house.none_ready()
 
     def _choose(self, now: float) -> Choice | None:
-        if self.house.is_full():
-            return None
         assert self.ask is not None
-        return self.house.mind.choose(self.ask, self.model, self.tried, now)
+        return None if self.house.is_full() else self.house.mind.choose(self.ask, self.model, self.tried, now)
 
     def _left(self) -> bool:
         """Some usable worker was not tried, be it full."""
@@ -142,20 +146,24 @@ class Journey:
 
     def _send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         assert self.ask is not None
-        house, record = self.house, self.record
-        attempt = self.attempt = Attempt(self, choice, house.mind.commit(self.ask, choice, now, streaming=self.prompt.stream))
-        record.attempted(choice)
-        pool = house.pool(choice.seat)
-        head = b"POST %s%sx-request-id: %s\r\n%scontent-length: %d\r\n\r\n" % (
-            pool.base_path + self.request.target,
+        house, seat, intake = self.house, choice.seat, self.intake
+        lease = house.mind.commit(self.ask, choice, now, streaming=self.prompt.stream)
+        attempt = self.attempt = Attempt(self, choice, lease)
+        self.choice = choice
+        self.attempts += 1
+        pool = house.pool(seat)
+        head = b"POST %s%s%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (
+            pool.base_path,
+            self.target,
             pool.greeting,
-            record.request_id.encode(),
-            to_worker(self.request.headers, drop_credentials=house.checks_keys or pool.has_credentials),
+            intake.lines,
+            b"" if house.checks_keys or pool.has_credentials else intake.credentials,
+            self.request_id.encode(),
             len(self.body),
         )
-        house.emit(Chosen(record.request_id, choice.seat.id, record.model, choice.reason, self.ask.key.depth,
-                          int(record.tokens), int(choice.expected), choice.passed, house.clock() - now))  # fmt: skip
-        attempt.send(head, self.body, fresh=fresh)
+        house.emit(Chosen(self.request_id, seat.id, self.model or "", choice.reason, self.ask.key.depth,
+                          int(self.ask.prefix.tokens), int(choice.expected), choice.passed, now))  # fmt: skip
+        attempt.connection = pool.send(head, self.body, attempt, now, fresh=fresh)
 
     # The waiting room.
 
@@ -165,70 +173,64 @@ class Journey:
         choice = self._choose(now)
         if choice is None and self._left():
             return False
-        self._leave_room(now, admitted=choice is not None)
+        self._leave_room(admitted=choice is not None)
         if choice is not None:
             self._guarded(lambda: self._send(choice, now))
         else:
-            self._refuse(self.house.none_ready(self.model))
+            self._refuse(self.house.none_ready())
         return True
 
     def _expired(self) -> None:
-        self._leave_room(self.house.clock(), admitted=False)
+        self._leave_room(admitted=False)
         self._refuse(too_long())
 
-    def _leave_room(self, now: float, *, admitted: bool) -> None:
+    def _leave_room(self, *, admitted: bool) -> None:
         ticket, self.ticket = self.ticket, None
         if ticket is not None:
             self.house.room.leave(ticket)
-            self.house.emit(Queued(now - ticket.entered, admitted))
+            self.house.emit(Queued(self.house.clock() - ticket.entered, admitted))
 
     # The answer passes.
 
     def answer(self, status: int, headers: Headers, length: int | None, now: float) -> None:
-        record = self.record
         self.status = status
-        record.first_byte = now - record.started
+        self.first_byte_at = now
         self.meter.begin(headers)
-        self.house.emit(FirstByte(record.path, record.model, record.first_byte))
         self.sink.head(status, to_client(headers) + self._own_headers(), length)
 
     def first_token(self, now: float) -> None:
-        record = self.record
-        record.first_token = now - record.started
-        self.house.emit(FirstToken(record.model, record.first_token))
+        self.first_token_at = now
+        self.house.emit(FirstToken(self.model or "", now - self.started))
 
-    def done(self) -> None:
-        if self.status < 400 and self.attempt is not None:
-            self.house.signal(self.attempt.choice.seat, REQUEST_OK)
+    def done(self, seat: Seat) -> None:
+        if self.status < 400 and not seat.health.calm():
+            self.house.signal(seat, REQUEST_OK)
         self._finish(self.status)
         self.sink.end()
 
     def _own_headers(self) -> Headers:
-        own = [(b"x-request-id", self.record.request_id.encode())]
-        choice = self.record.choice
-        if choice is not None:
-            own += ((b"x-router-worker", choice.seat.id.encode()), (b"x-router-reason", choice.reason.encode()),
-                    (b"x-router-policy", self.house.policy_header))  # fmt: skip
-        return own
+        own = [(b"x-request-id", self.request_id.encode())]
+        return own if self.choice is None else own + self.house.routed_headers(self.choice)
 
     # Another worker, where the law allows.
 
     def failed(self, failure: AttemptError, attempt: Attempt) -> None:
+        seat = attempt.choice.seat
         if attempt.answered:
-            self._blame(failure, attempt, retried=False)
+            self._blame(failure, seat, retried=False)
             self._finish(self.status, cut=True)
             self.sink.abort()
         elif isinstance(failure, StaleConnection) and not self.resent:
             self.resent = True
-            self.house.emit(AttemptFailed(attempt.choice.seat.id, failure.kind, retried=True))
+            self.house.emit(AttemptFailed(seat.id, failure.kind, retried=True))
             self._guarded(lambda: self._send(attempt.choice, self.house.clock(), fresh=True))
         else:
             self.counted += failure.counts
             retried = may_retry(failure, counted=self.counted, max_tries=self.house.max_tries, answered=False)
-            self._blame(failure, attempt, retried=retried)
+            self._blame(failure, seat, retried=retried)
             if retried:
                 self.failure = failure
-                self._elsewhere(attempt.choice)
+                self._elsewhere(seat)
             else:
                 self._refuse(failure.answer(f"The worker failed ({failure.kind}): {failure}."))
 
@@ -236,23 +238,22 @@ class Journey:
         self.held = held
         self.counted += 1
         self.house.emit(AttemptFailed(held.choice.seat.id, f"status_{held.status}", retried=True))
-        self._elsewhere(held.choice)
+        self._elsewhere(held.choice.seat)
 
     def may_ask_another(self, status: int) -> bool:
         """The law allows it, and some other worker would take the request now."""
         assert self.ask is not None
-        assert self.record.choice is not None
+        assert self.choice is not None
         if not may_retry_status(status, counted=self.counted + 1, max_tries=self.house.max_tries):
             return False
-        tried = (*self.tried, self.record.choice.seat.id)
+        tried = (*self.tried, self.choice.seat.id)
         return self.house.mind.choose(self.ask, self.model, tried, self.house.clock()) is not None
 
-    def _elsewhere(self, choice: Choice) -> None:
-        self.tried += (choice.seat.id,)
+    def _elsewhere(self, seat: Seat) -> None:
+        self.tried += (seat.id,)
         self._guarded(self._attempt)
 
-    def _blame(self, failure: AttemptError, attempt: Attempt, *, retried: bool) -> None:
-        seat = attempt.choice.seat
+    def _blame(self, failure: AttemptError, seat: Seat, *, retried: bool) -> None:
         self.house.emit(AttemptFailed(seat.id, failure.kind, retried=retried))
         if isinstance(failure, Unreachable):
             self.house.mind.lost(seat)
@@ -261,7 +262,8 @@ class Journey:
 
     def _answer_held(self, held: Held) -> None:
         """All others said the same or were not to be reached: the last such answer is passed on as it came."""
-        self.record.choice = held.choice
+        self.choice = held.choice
+        self.first_byte_at = self.house.clock()
         self._finish(held.status)
         self.sink.head(held.status, to_client(held.headers) + self._own_headers(), held.size)
         for piece in held.pieces:
@@ -287,11 +289,8 @@ class Journey:
         if self.ended:
             return
         content_type, body = self.dialect.refusal(refusal)
-        headers = [(b"content-type", content_type), *self._own_headers()]
-        if refusal.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % max(1, round(refusal.retry_after))))
         self._finish(refusal.status, code=refusal.code)
-        self.sink.head(refusal.status, headers, len(body))
+        self.sink.head(refusal.status, refusal_headers(refusal, content_type) + self._own_headers(), len(body))
         self.sink.body(body)
         self.sink.end()
 
@@ -302,23 +301,21 @@ class Journey:
         except Refusal as refusal:
             self._refuse(refusal)
         except Exception:
-            log.exception("%s: a fault in the gateway", self.record.request_id)
+            log.exception("%s: a fault in the gateway", self.request_id)
             self._refuse(InternalError("The gateway failed on this request; its log says why."))
 
     def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(f"The body is larger than limits.body_bytes, {self.house.settings.limits.body_bytes}.")
+        return RequestTooLarge(f"The body is larger than limits.body_bytes, {self.house.most_body_bytes}.")
 
-    def _finish(self, status: int, *, code: str | None = None, cancelled_in: str | None = None, cut: bool = False) -> None:
+    def _finish(
+        self, status: int, *, code: str | None = None, cancelled_in: str | None = None, cut: bool = False
+    ) -> None:
         """What was taken goes back, and the fact is told. Only the first call counts."""
         if self.ended:
             return
         self.ended = True
-        house = self.house
         if self.attempt is not None:
             self.attempt.cancel()
-        self._leave_room(house.clock(), admitted=False)
-        house.emit(self.record.finished(
-            house.clock(), status, policy=house.policy_name, ask=self.ask, code=code, cancelled_in=cancelled_in, cut=cut,
-            usage=self.meter.usage() if self.status else NO_USAGE, bytes_out=self.meter.bytes_out,
-            hashes=house.settings.log.hashes,
-        ))  # fmt: skip
+        if self.ticket is not None:
+            self._leave_room(admitted=False)
+        self.house.emit(finished(self, status, code, cancelled_in, cut))

@@ -50,9 +50,14 @@ def encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
+def opened(role: str) -> bytes:
+    """The opening of a turn."""
+    return TURN + encoded(role) + OPEN
+
+
 def turn(out: list[bytes], role: str) -> None:
     """Open a turn; its content follows."""
-    out += (TURN, encoded(role), OPEN)
+    out.append(opened(role))
 
 
 def text(out: list[bytes], content: str) -> None:

@@ -10,7 +10,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from router.address import parse_address
 from router.types import Worker, worker_from_url
@@ -265,9 +274,11 @@ def _filled(value: Any, environment: Mapping[str, str], faults: list[str], path:
 def _merge(into: dict[str, Any], layer: Mapping[str, Any], name: str, origins: dict[str, str], path: str = "") -> None:
     for key, value in layer.items():
         here = f"{path}.{key}" if path else str(key)
-        if isinstance(value, Mapping) and value and here != "routing.options":
+        if isinstance(value, Mapping) and here != "routing.options":
             below = into.get(key)
             into[key] = dict(below) if isinstance(below, Mapping) else {}
+            if not value and below is None:
+                origins[here] = name
             _merge(into[key], value, name, origins, here)
         elif value is not None or key not in into:
             into[key] = value

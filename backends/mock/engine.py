@@ -61,6 +61,8 @@ class MockSequence:
     def __init__(self, engine: "MockEngine", job: Job, sink: Sink) -> None:
         self.job = job
         self.sink = sink
+        self.root = root_of(job.model, job.salt)
+        self.names = engine.cache.names(job.prompt, self.root)
         self.lease: Lease | None = None
         self.made = 0
         self.uncomputed: list[int] = []  # the last token made: its keys and values exist only after one more step
@@ -73,7 +75,9 @@ class MockSequence:
     def length(self) -> int:
         if self.job.embed:
             return 0
-        return DEFAULT_LENGTH if self.job.max_tokens is None else self.job.max_tokens
+        if self.job.max_tokens is not None:
+            return self.job.max_tokens
+        return min(DEFAULT_LENGTH, self._engine.max_model_len - len(self.job.prompt))
 
     @property
     def usage(self) -> Usage:
@@ -93,7 +97,6 @@ class MockEngine:
         self._schedule: Schedule[MockSequence] = Schedule(shape.cost, shape.max_running, self._admit, self._hear)
         self._alarm: Cancellable | None = None
         self._live: set[MockSequence] = set()
-        self._playing = False
         self._news: dict[MockSequence, News] = {}
         self._peak = 0
         self._prompt_tokens = 0
@@ -115,7 +118,7 @@ class MockEngine:
         if not job.prompt:
             raise JobRefusedError("The prompt is empty.")
         sequence = MockSequence(self, job, sink)
-        self._play()
+        self._catch_up()
         self._live.add(sequence)
         self._schedule.submit(sequence, sequence.length, self._time.now())
         self._arm()
@@ -126,7 +129,7 @@ class MockEngine:
         if not sequence.live:
             return
         self._retire(sequence, "abort")
-        self._play()
+        self._catch_up()
         self._schedule.cancel(sequence, self._time.now())
         self._arm()
 
@@ -154,7 +157,7 @@ class MockEngine:
 
     def _admit(self, sequence: MockSequence, alone: bool) -> int | None:
         job = sequence.job
-        sequence.lease = self.cache.take(job.prompt, root_of(job.model, job.salt), force=alone)
+        sequence.lease = self.cache.take(job.prompt, sequence.root, sequence.names, force=alone)
         if sequence.lease is None:
             return None
         self._prompt_tokens += len(job.prompt)
@@ -162,35 +165,29 @@ class MockEngine:
         return len(job.prompt) - sequence.lease.hit_tokens
 
     def _ring(self) -> None:
+        """The engine's own turn of the event loop: the only place from which sinks are called.
+
+        A sink may start and abort sequences. What that makes happen is news for the next ring: nothing overtakes.
+        """
         self._alarm = None
-        self._play()
+        self._catch_up()
+        news, self._news = self._news, {}
+        for sequence, what in news.items():
+            self._tell(sequence, what)
         self._arm()
 
+    def _catch_up(self) -> None:
+        self._schedule.advance(self._time.now())
+
     def _arm(self) -> None:
-        """Sets the one timer anew. Never plays anything itself: a sink must not hear from inside `start`."""
+        """Sets the one timer anew: at once if there is something to tell, else for the next event."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        due = self._schedule.due()
+        due = self._time.now() if self._news else self._schedule.due()
         if due is not None:
             wait = due - self._time.now()
             self._alarm = self._time.later(0.0 if wait <= 0 else max(wait, FINEST_WAIT), self._ring)
-
-    def _play(self) -> None:
-        """Plays what is due, then tells each sink once however late we are.
-
-        Not from inside itself: a sink that aborts another sequence must not overtake what is still to be told.
-        """
-        if self._playing:
-            return
-        self._playing = True
-        try:
-            self._schedule.advance(self._time.now())
-            news, self._news = self._news, {}
-            for sequence, what in news.items():
-                self._tell(sequence, what)
-        finally:
-            self._playing = False
 
     def _hear(self, step: Step[MockSequence]) -> None:
         """Does what a step means for the cache, at once: the next prefill may need just these blocks."""

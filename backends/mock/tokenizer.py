@@ -31,7 +31,7 @@ MARKERS = {
     "tool": 9,
 }
 NAMES = {value: f"<|{key}|>" for key, value in MARKERS.items()}
-CACHED_LENGTH = range(512, 262_145)
+CACHED_LENGTH = range(512, 65_537)
 """Lengths of text worth remembering: system texts recur, short turns are quick to cut, and the memory stays bounded."""
 
 

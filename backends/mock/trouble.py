@@ -35,22 +35,23 @@ class Trouble:
         if effects is None:
             self._face(request, answer)
             return
-        let_go = self._face.ledger.hold(answer) if route is not None and route.generates and held(effects) else None
-        if effects.delay:
-            waiting = True
+        faulty = FaultyAnswer(answer, effects, self._later)
+        let_go = self._face.ledger.hold(faulty) if route is not None and route.generates and held(effects) else None
+        self._after(effects.delay, faulty, lambda: self._go(request, faulty, effects, let_go))
 
-            def stop(_: bool) -> None:
-                nonlocal waiting
-                waiting = False
+    def _after(self, delay: float | None, answer: Answer, action: Callable[[], None]) -> None:
+        """Now, or later if there is still somebody to answer then."""
+        if not delay:
+            action()
+            return
+        waiting = True
 
-            def go_on() -> None:
-                if waiting:
-                    self._go(request, answer, effects, let_go)
+        def stop(_: bool) -> None:
+            nonlocal waiting
+            waiting = False
 
-            answer.when_over(stop)
-            self._later(effects.delay, go_on)
-        else:
-            self._go(request, answer, effects, let_go)
+        answer.when_over(stop)
+        self._later(delay, lambda: action() if waiting else None)
 
     def _go(self, request: Request, answer: Answer, effects: Effects, let_go: Callable[[], None] | None) -> None:
         """What happens once the delay is over."""
@@ -64,14 +65,12 @@ class Trouble:
         if effects.garbage:
             answer.raw((GARBAGE if effects.garbage is True else effects.garbage).encode("latin-1", "replace"))
             answer.cut()
-            return
-        faulty = FaultyAnswer(answer, effects, self._later)
-        if effects.status is not None or effects.not_ready:
-            faulty.whole(*said(effects))
+        elif effects.status is not None or effects.not_ready:
+            answer.whole(*said(effects))
         elif effects.echo:
-            send_json(faulty, echo_of(request))
+            send_json(answer, echo_of(request))
         else:
-            self._face(request, faulty)
+            self._face(request, answer)
 
 
 def held(effects: Effects) -> bool:

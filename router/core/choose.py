@@ -6,7 +6,7 @@ passed over while another fits.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,24 +24,28 @@ class Choice(msgspec.Struct, frozen=True):
     passed: tuple[str, ...]
 
 
-def choose(policy: Policy, ask: Ask, seats: Sequence[Seat], tried: Container[str], now: float) -> Choice | None:
+def choose(
+    policy: Policy, ask: Ask, seats: Sequence[Seat], by_id: Mapping[str, Seat], tried: Sequence[str], now: float
+) -> Choice | None:
     """The first that fits, or None when none does."""
     if not seats:
         return None
-    by_id = {seat.id: seat for seat in seats}
-    passed: list[str] = []
+    passed: tuple[str, ...] = ()
     pressed: Choice | None = None
-    for ranked in policy.order(ask, seats, now):
-        if ranked.worker in tried:
+    for worker, reason, expected, _ in policy.order(ask, seats, now):
+        if worker in tried:
             continue
-        seat = by_id[ranked.worker]
-        if not seat.fits():
-            passed.append(seat.id)
+        seat = by_id[worker]
+        most = seat.most
+        if most is not None and seat.load.in_flight >= most:
+            passed += (worker,)
             continue
-        reason = Reason.RETRY if tried else Reason.SPILL if passed and ask.prefix.tokens else ranked.reason
-        choice = Choice(seat, reason, ranked.expected, tuple(passed))
-        if not seat.health.pressed(now):
-            return choice
-        passed.append(seat.id)
-        pressed = pressed or choice
+        if tried:
+            reason = Reason.RETRY
+        elif passed and ask.prefix.tokens:
+            reason = Reason.SPILL
+        if now >= seat.health.pressed_until:
+            return Choice(seat, reason, expected, passed)
+        pressed = pressed or Choice(seat, reason, expected, passed)
+        passed += (worker,)
     return pressed

@@ -25,7 +25,7 @@ PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it 
 class Seat:
     """A known worker's place: what it is, how it does, what it has been charged with. One incarnation of it."""
 
-    __slots__ = ("discovered", "health", "id", "load", "models", "wait", "weight", "worker")
+    __slots__ = ("discovered", "health", "id", "load", "models", "most", "wait", "weight", "worker")
 
     def __init__(self, worker: Worker, limits: Thresholds) -> None:
         self.id = worker.id
@@ -34,6 +34,7 @@ class Seat:
         self.health = Health(limits)
         self.load = Load()
         self.wait = self.load.wait
+        self.most: int | None = None  # requests in flight at once: its limit, or one while it is on trial
         self.discovered: frozenset[str] | None = None
         self.models: frozenset[str] | None = None  # None: any
         self.learn(worker, None)
@@ -41,28 +42,18 @@ class Seat:
     def __repr__(self) -> str:
         return f"<Seat {self.id} {self.health.state}, {self.load.in_flight} in flight>"
 
-    @property
-    def in_flight(self) -> int:
-        return self.load.in_flight
-
-    @property
-    def traffic(self) -> float:
-        return self.load.traffic
-
     def learn(self, worker: Worker, discovered: frozenset[str] | None) -> None:
         """What it was configured as, and the models it published: configured ones count."""
         self.worker, self.weight, self.discovered = worker, worker.weight, discovered
         self.models = frozenset(worker.models) if worker.models is not None else discovered
+        self.limit()
 
     def serves(self, model: str | None) -> bool:
         return model is None or self.models is None or model in self.models
 
-    def fits(self) -> bool:
-        """One more request is within its limit."""
-        most = self.worker.max_in_flight
-        if self.health.state is TRIAL:
-            most = 1
-        return most is None or self.load.in_flight < most
+    def limit(self) -> None:
+        """Set `most` from the worker's limit and its health."""
+        self.most = 1 if self.health.state is TRIAL else self.worker.max_in_flight
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -112,6 +103,7 @@ class Fleet:
         before, after = seat.health.feed(signal, now)
         if before is after:
             return None
+        seat.limit()
         self._refresh()
         return WorkerChanged(seat.id, before, after, cause or signal)
 

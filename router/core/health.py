@@ -69,10 +69,21 @@ TABLE: dict[tuple[State, Signal], tuple[str, State, State]] = {
 
 
 class Health:
-    """One worker's place in the table. `was_ready` stays true once it has been well."""
+    """One worker's place in the table. `was_ready` stays true once it has been well; until `pressed_until` others come
+    first, since it said 503 or 429 a moment ago."""
 
-    __slots__ = ("_hold", "_held_until", "_press", "_pressed_until", "failed_probes", "failed_requests",
-                 "good_probes", "limits", "state", "was_ready")  # fmt: skip
+    __slots__ = (
+        "_held_until",
+        "_hold",
+        "_press",
+        "failed_probes",
+        "failed_requests",
+        "good_probes",
+        "limits",
+        "pressed_until",
+        "state",
+        "was_ready",
+    )  # fmt: skip
 
     def __init__(self, limits: Thresholds) -> None:
         self.limits = limits
@@ -82,7 +93,7 @@ class Health:
         self._hold = limits.hold_seconds
         self._held_until = 0.0
         self._press = limits.press_seconds
-        self._pressed_until = 0.0
+        self.pressed_until = 0.0
 
     def __repr__(self) -> str:
         return f"<Health {self.state}, {self.failed_probes} probes and {self.failed_requests} requests failed>"
@@ -99,14 +110,14 @@ class Health:
             self._entered(before, signal, now)
         return before, self.state
 
-    def pressed(self, now: float) -> bool:
-        """It said 503 or 429 a moment ago: others first."""
-        return now < self._pressed_until
+    def calm(self) -> bool:
+        """Well, and nothing to forget: one more good answer would change nothing."""
+        return self.state is READY and not (self.failed_requests or self.failed_probes or self.pressed_until)
 
     def press(self, now: float, retry_after: float | None) -> None:
         """The worker asked for less. The pause doubles while it goes on, and honours a longer Retry-After."""
         pause = max(self._press, retry_after or 0.0)
-        self._pressed_until = now + min(pause, self.limits.press_most)
+        self.pressed_until = now + min(pause, self.limits.press_most)
         self._press = min(self._press * 2, self.limits.press_most)
 
     def _count(self, signal: Signal) -> None:
@@ -121,6 +132,7 @@ class Health:
         elif signal is REQUEST_OK:
             self.failed_probes = self.failed_requests = 0
             self._press = self.limits.press_seconds
+            self.pressed_until = 0.0
             if self.state is DOWN:
                 self.good_probes += 1
 

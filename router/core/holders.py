@@ -18,34 +18,45 @@ Entry = tuple[tuple[str, float], ...]
 
 
 class Holders:
-    """Least recently used entries are dropped beyond `limit` hashes (about 250 bytes each)."""
+    """Bounded in two generations: when the young one holds half of `limit` hashes it becomes the old one, and what the
+    old one held and nobody touched since is gone. That is nearly least-recently-used, without moving every hash at
+    every request. About 150 bytes a hash.
+    """
 
     def __init__(self, limit: int = 100_000) -> None:
         self.limit = limit
-        self._table: dict[int, Entry] = {}
+        self._young: dict[int, Entry] = {}
+        self._old: dict[int, Entry] = {}
         self._total = 0.0
-        self._computed: dict[str, float] = {}  # by worker; begins at the total then, so marks of a former life are older
+        self._computed: dict[
+            str, float
+        ] = {}  # by worker; begins at the total then, so marks of a former life are older
         self._lost_at: dict[str, float] = {}
         self._room: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._young) + len(self._old)
 
     def look(self, prompt: Fingerprint) -> dict[str, int]:
         """The deepest rung, in bytes, that each worker is expected to hold; workers that hold none are absent."""
+        hashes = prompt.hashes
         held: dict[str, int] = {}
-        entry: Entry | None = None
-        depth = 0
-        get = self._table.get
-        for at, value in enumerate(prompt.hashes):
-            found = get(value)
-            if found is not entry and entry is not None:
+        first = self._get(hashes[0]) if hashes else None
+        if first is None:
+            return held
+        if self._get(hashes[-1]) is first:  # noted together, so everything between was too
+            self._read(first, prompt.depths[-1], held)
+            return held
+        entry, depth = first, prompt.depths[0]
+        for at in range(1, len(hashes)):
+            found = self._get(hashes[at])
+            if found is not entry:
                 self._read(entry, depth, held)
-            if found is None:
-                return held
-            entry, depth = found, prompt.depths[at]
-        if entry is not None:
-            self._read(entry, depth, held)
+                if found is None:
+                    return held
+                entry = found
+            depth = prompt.depths[at]
+        self._read(entry, depth, held)
         return held
 
     def note(self, prompt: Fingerprint, worker: str, computed: float) -> None:
@@ -55,17 +66,28 @@ class Holders:
             before = self._lost_at[worker] = self._total
         self._total += computed
         mark = self._computed[worker] = before + computed
-        table = self._table
+        hashes = prompt.hashes
+        if not hashes:
+            return
+        old = self._get(hashes[0])
+        if old is self._get(hashes[-1]):
+            self._young.update(dict.fromkeys(hashes, _renewed(old, worker, mark)))
+        else:
+            self._note_each(hashes, worker, mark)
+        if len(self._young) > self.limit // 2:
+            self._old, self._young = self._young, {}
+
+    def _note_each(self, hashes: list[int], worker: str, mark: float) -> None:
         old: Entry | None = None
         new: Entry = ((worker, mark),)
-        for value in prompt.hashes:
-            found = table.pop(value, None)
+        for value in hashes:
+            found = self._get(value)
             if found is not old:
-                old = found
-                new = _renewed(found, worker, mark)
-            table[value] = new
-        while len(table) > self.limit:
-            del table[next(iter(table))]
+                old, new = found, _renewed(found, worker, mark)
+            self._young[value] = new
+
+    def _get(self, value: int) -> Entry | None:
+        return self._young.get(value) or self._old.get(value)
 
     def room(self, worker: str, tokens: float) -> None:
         """The worker's cache holds that many tokens; unknown room never ages an entry."""
@@ -91,5 +113,7 @@ class Holders:
 
 
 def _renewed(entry: Entry | None, worker: str, mark: float) -> Entry:
-    others = tuple(pair for pair in entry or () if pair[0] != worker)
+    if entry is None or (len(entry) == 1 and entry[0][0] == worker):
+        return ((worker, mark),)
+    others = tuple([pair for pair in entry if pair[0] != worker])
     return (*others[-(MOST_HOLDERS - 1) :], (worker, mark))

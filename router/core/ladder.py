@@ -31,37 +31,39 @@ class Ladder:
         """Count this prompt and give its key."""
         self._total += 1
         self._since += 1
-        bar = self._bar(workers)
-        seen = self._seen
-        key_at = hot_at = -1
-        for at, value in enumerate(prompt.hashes):
-            count = seen.get(value, 0.0) + 1.0
-            seen[value] = count
-            if count > bar:
-                if key_at < 0:
-                    hot_at = at
-            else:
-                if key_at < 0:
-                    key_at = at
-                if count < 2.0:
-                    break  # new here, so new further down too
         if self._since >= self.window:
             self._age()
-        return _key(prompt, key_at, hot_at)
+        bar = self._bar(workers)
+        hashes, seen = prompt.hashes, self._seen
+        if hashes and hashes[-1] in seen:  # every rung is known, the usual case
+            for value in hashes:
+                seen[value] += 1.0
+            if seen[hashes[0]] <= bar:
+                return Key(hashes[0], prompt.depths[0], 0)
+        else:
+            for value in hashes:
+                count = seen[value] = seen.get(value, 0.0) + 1.0
+                if count < 2:
+                    break  # new here, so new further down too
+        return self._key(prompt, bar, 0)
 
     def look(self, prompt: Fingerprint, workers: int) -> Key:
         """The key this prompt would get, without counting it."""
         self._total += 1
         bar = self._bar(workers)
         self._total -= 1
-        key_at = hot_at = -1
-        for at, value in enumerate(prompt.hashes):
-            if self._seen.get(value, 0.0) + 1.0 > bar:
-                hot_at = at
-            else:
-                key_at = at
-                break
-        return _key(prompt, key_at, hot_at)
+        return self._key(prompt, bar, 1)
+
+    def _key(self, prompt: Fingerprint, bar: float, more: int) -> Key:
+        """The shallowest rung that was seen at most `bar` times, with `more` on top of what was counted."""
+        if not prompt.hashes:
+            return Key(prompt.whole, 0, 0)
+        hot_depth = 0
+        for value, depth in zip(prompt.hashes, prompt.depths, strict=True):
+            if self._seen.get(value, 0) + more <= bar:
+                return Key(value, depth, hot_depth)
+            hot_depth = depth
+        return Key(prompt.hashes[-1], prompt.depths[-1], hot_depth)
 
     def _bar(self, workers: int) -> float:
         return max(self.least, self.share / max(1, workers) * self._total)
@@ -69,12 +71,4 @@ class Ladder:
     def _age(self) -> None:
         self._since = 0
         self._total /= 2
-        self._seen = {value: count / 2 for value, count in self._seen.items() if count >= 2.0}
-
-
-def _key(prompt: Fingerprint, key_at: int, hot_at: int) -> Key:
-    if not prompt.hashes:
-        return Key(prompt.whole, 0, 0)
-    if key_at < 0:
-        key_at = len(prompt.hashes) - 1
-    return Key(prompt.hashes[key_at], prompt.depths[key_at], prompt.depths[hot_at] if hot_at >= 0 else 0)
+        self._seen = {value: count / 2 for value, count in self._seen.items() if count >= 2}

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
 
 from router.contracts import Ask, Policy, Ranked
 from router.core.choose import Choice, choose
@@ -23,14 +23,11 @@ MOST_SEEDS = 4096
 
 
 class Caller:
-    """What comes with a request besides its prompt: who asks, in which session, with what ids."""
+    """What comes with a request besides its prompt: who asks, in which session, with which id for its prefix."""
 
-    __slots__ = ("prefix_id", "session", "tenant")
-
-    def __init__(self, tenant: str | None = None, session: str | None = None, prefix_id: str | None = None) -> None:
-        self.tenant = tenant
-        self.session = session
-        self.prefix_id = prefix_id
+    tenant: str | None = None
+    session: str | None = None
+    prefix_id: str | None = None
 
 
 class Mind:
@@ -42,7 +39,9 @@ class Mind:
         self._traffic = Traffic()
         self._seeds: dict[tuple[str | None, ...], int] = {}
 
-    def weigh(self, prompt: Prompt, caller: Caller, body: bytes = b"", *, native: bool = False, count: bool = True) -> Ask:
+    def weigh(
+        self, prompt: Prompt, caller: Caller, body: bytes = b"", *, native: bool = False, count: bool = True
+    ) -> Ask:
         """Hash the prompt and look up who holds it. With `count` the ladder counts it as recent traffic."""
         parts = (prompt.model, caller.tenant, prompt.cache_salt, prompt.cache_key, caller.prefix_id)
         seed = self._seeds.get(parts)
@@ -54,9 +53,9 @@ class Mind:
         held = self.holders.look(prefix) if prefix.hashes else {}
         return Ask(prefix, key, held, seed, prompt.text, caller.session, native, body)
 
-    def choose(self, ask: Ask, model: str | None, tried: Container[str], now: float) -> Choice | None:
+    def choose(self, ask: Ask, model: str | None, tried: Sequence[str], now: float) -> Choice | None:
         """The worker for this request now, or None when no usable worker fits."""
-        return choose(self.policy, ask, self.fleet.candidates(model), tried, now)
+        return choose(self.policy, ask, self.fleet.candidates(model), self.fleet.seats, tried, now)
 
     def commit(self, ask: Ask, choice: Choice, now: float, *, streaming: bool) -> Lease:
         """The request goes there: charge it, and remember that it will hold the prefix."""
@@ -89,5 +88,3 @@ class Mind:
             self._seeds.clear()
         seed = self._seeds[parts] = seed_of(*parts)
         return seed
-
-

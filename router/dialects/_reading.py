@@ -16,9 +16,13 @@ from router.prompt import CALL, NAME, media, stable, tagged, text
 Body = TypeVar("Body")
 
 NOT_JSON = "The request body is not valid JSON."
-PROMPT_TOKENS = re.compile(rb'"(?:prompt_tokens|input_tokens)"\s*:\s*(\d{1,12})')
-OUTPUT_TOKENS = re.compile(rb'"(?:completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
-CACHED_TOKENS = re.compile(rb'"(?:cached_tokens|cache_read_input_tokens)"\s*:\s*(\d{1,12})')
+COUNTS = re.compile(
+    rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens|cached_tokens|cache_read_input_tokens)"\s*:\s*(\d{1,12})'
+)
+MEANING = {
+    b"prompt_tokens": "prompt", b"input_tokens": "prompt", b"completion_tokens": "output", b"output_tokens": "output",
+    b"cached_tokens": "cached", b"cache_read_input_tokens": "cached",
+}  # fmt: skip
 
 
 def decode(body: bytes, strict: Callable[[bytes], Body], shape: type[Body]) -> Body | None:
@@ -73,20 +77,19 @@ def _is_text(part: dict[str, Any]) -> bool:
     return part.get("type") in (None, "text", "input_text", "output_text")
 
 
-def json_usage(tail: bytes) -> Usage:
-    """Usage from the last bytes of an answer, JSON or a stream of events; the last number of each kind counts.
+def json_usage(tail: bytes, *, whole: bool = False) -> Usage:
+    """Usage from the last bytes of an answer, JSON or a stream of events.
 
-    Inside a JSON text every quote is escaped, so these names are found only where they are fields.
+    The last `usage` that holds numbers counts; with `whole` the last number of each kind, wherever it stands. Inside a
+    JSON text every quote is escaped, so these names are found only where they are fields.
     """
     at = tail.rfind(b'"usage"')
-    if at < 0:
-        return Usage(None, None, None)
-    return Usage(_last(PROMPT_TOKENS, tail), _last(OUTPUT_TOKENS, tail), _last(CACHED_TOKENS, tail))
-
-
-def _last(pattern: re.Pattern[bytes], tail: bytes) -> int | None:
-    found = pattern.findall(tail)
-    return int(found[-1]) if found else None
+    counts = COUNTS.findall(tail, at) if at >= 0 and not whole else []
+    while not counts and at > 0:
+        at = 0 if whole else tail.rfind(b'"usage"', 0, at)
+        counts = COUNTS.findall(tail, max(at, 0))
+    found = {MEANING[name]: int(number) for name, number in counts}
+    return Usage(found.get("prompt"), found.get("output"), found.get("cached"))
 
 
 def event_data(event: bytes) -> bytes:

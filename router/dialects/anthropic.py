@@ -58,7 +58,7 @@ class Anthropic:
 
     def usage(self, tail: bytes) -> Usage:
         """`input_tokens` leaves out what was read from the cache, so the prompt is the sum of both."""
-        usage = reading.json_usage(tail)
+        usage = reading.json_usage(tail, whole=True)
         if usage.prompt is None or usage.cached is None:
             return usage
         return Usage(usage.prompt + usage.cached, usage.output, usage.cached)

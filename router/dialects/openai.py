@@ -9,9 +9,10 @@ import msgspec
 from router.contracts import Usage
 from router.dialects import _reading as reading
 from router.errors import Refusal
-from router.prompt import CALL, NAME, TEXT, TOOLS, Prompt, ids, stable, tagged, text, turn
+from router.prompt import CALL, NAME, TEXT, TOOLS, Prompt, ids, opened, stable, tagged, text, turn
 
 CHAT = "/v1/chat/completions"
+TURNS = {role: opened(role) for role in ("system", "developer", "user", "assistant", "tool")}
 
 
 class Message(msgspec.Struct):
@@ -111,9 +112,12 @@ def chat_text(messages: list[Message], tools: Any) -> bytes:
     if tools:
         tagged(out, TOOLS, stable(tools))
     for message in messages:
-        role = message.role
-        turn(out, role if isinstance(role, str) else "")
-        reading.content(out, message.content)
+        content = message.content
+        try:
+            out += (TURNS[message.role], content.encode())
+        except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
+            turn(out, message.role if isinstance(message.role, str) else "")
+            reading.content(out, content)
         if message.tool_calls:
             tagged(out, CALL, stable(message.tool_calls))
         if message.tool_call_id or message.name:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from router.clock import timestamp
+from router.clock import Stamp
 from router.events import Finished
 from router.observe.bus import Bus
 
@@ -27,6 +27,7 @@ class AccessLog:
     def __init__(self, bus: Bus, where: str) -> None:
         self._lines: list[bytes] = []
         self._dropped = 0
+        self._stamp = Stamp()
         self._stop = threading.Event()
         self._file: int | None = None
         self._thread: threading.Thread | None = None
@@ -49,7 +50,7 @@ class AccessLog:
         if len(self._lines) >= MOST_PENDING:
             self._dropped += 1
             return
-        self._lines.append(b'{"time":"%s",%s\n' % (timestamp().encode(), self._encode(event)[1:]))
+        self._lines.append(b'{"time":"%s",%s\n' % (self._stamp(), self._encode(event)[1:]))
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL):
@@ -59,7 +60,7 @@ class AccessLog:
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
         if self._dropped:
-            lines.append(b'{"time":"%s","dropped_lines":%d}\n' % (timestamp().encode(), self._dropped))
+            lines.append(b'{"time":"%s","dropped_lines":%d}\n' % (self._stamp(), self._dropped))
             self._dropped = 0
         data = b"".join(lines)
         try:

@@ -15,27 +15,26 @@ LATEST = 256
 
 
 class Decisions:
+    """Keeps the events as they are; they are put together only when somebody asks."""
+
     def __init__(self, bus: Bus, clock: Callable[[], float], latest: int = LATEST) -> None:
         self._clock = clock
-        self._chosen: deque[tuple[float, Chosen]] = deque(maxlen=latest)
-        self._finished: dict[str, Finished] = {}
-        bus.on(Chosen, lambda event: self._chosen.append((clock(), event)))
-        bus.on(Finished, self._note)
+        self._chosen: deque[Chosen] = deque(maxlen=latest)
+        self._finished: deque[Finished] = deque(maxlen=latest)
+        bus.on(Chosen, self._chosen.append)
+        bus.on(Finished, self._finished.append)
 
     def latest(self) -> list[dict[str, Any]]:
         """Newest first: the choice, `age_seconds`, and how it ended once it has."""
+        ended = {event.request_id: event for event in self._finished}
         now = self._clock()
-        return [self._row(now - at, event) for at, event in reversed(self._chosen)]
+        return [_row(now, event, ended.get(event.request_id)) for event in reversed(self._chosen)]
 
-    def _row(self, age: float, event: Chosen) -> dict[str, Any]:
-        row: dict[str, Any] = {"age_seconds": round(age, 3), **msgspec.to_builtins(event)}
-        end = self._finished.get(event.request_id)
-        if end is not None:
-            row.update(status=end.status, cached_tokens=end.cached_tokens, first_token_seconds=end.first_token_seconds,
-                       seconds=end.seconds)  # fmt: skip
-        return row
 
-    def _note(self, event: Finished) -> None:
-        self._finished[event.request_id] = event
-        if len(self._finished) > LATEST:
-            del self._finished[next(iter(self._finished))]
+def _row(now: float, event: Chosen, end: Finished | None) -> dict[str, Any]:
+    row: dict[str, Any] = msgspec.to_builtins(event)
+    row["age_seconds"] = round(now - row.pop("at"), 3)
+    if end is not None:
+        row.update(status=end.status, cached_tokens=end.cached_tokens, first_token_seconds=end.first_token_seconds,
+                   seconds=end.seconds)  # fmt: skip
+    return row

@@ -37,8 +37,8 @@ class PrefixAware:
         home = self.ring.nearest(self._key(text, ask), {c.id for c in candidates})
         full = self.options.concurrency_threshold
         for c in candidates:
-            if c.id == home and c.in_flight < full:
-                yield Ranked(c.id, Reason.HOME, 0.0, float(c.in_flight))
+            if c.id == home and c.load.in_flight < full:
+                yield Ranked(c.id, Reason.HOME, 0.0, float(c.load.in_flight))
                 yield from by_requests([other for other in candidates if other is not c], Reason.SPILL)
                 return
         yield from by_requests(candidates, Reason.SPILL)

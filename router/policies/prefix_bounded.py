@@ -38,7 +38,7 @@ class PrefixBounded:
         walk = [seats[worker] for worker in self.ring.walk(key) if worker in seats]
         mean = sum(c.wait(now) for c in walk) / len(walk)
         limit = self.options.bound * mean + depth / BYTES_A_TOKEN
-        fitting = [c for c in walk if not c.in_flight or c.wait(now) / c.weight <= limit]
+        fitting = [c for c in walk if not c.load.in_flight or c.wait(now) / c.weight <= limit]
         for c in fitting:
             yield Ranked(c.id, Reason.HOME if c is walk[0] else Reason.SPILL, 0.0, c.wait(now))
         full = [c for c in walk if c not in fitting]

@@ -48,77 +48,73 @@ class PrefixCost:
         if not ask.prefix.tokens:
             yield from by_work(candidates, now)
             return
-        held = self._held(ask, candidates)
-        costs = self._costs(ask, candidates, held, now) if held else self._cold_costs(ask, candidates, now)
-        home = self.ring.nearest(ask.key.value, costs)
-        first = self._first(ask, costs, held)
-        yield self._ranked(first, ask, costs, held, home)
+        held = ask.held
+        costs = self._warm(ask, candidates, now) if held else None
+        cold = costs is None
+        if costs is None:
+            costs = self._cold(ask, candidates, now)
+        home = self.ring.home(ask.key.value)
+        if home not in costs:
+            home = self.ring.nearest(ask.key.value, costs)
+        first = self._first(ask, costs)
+        yield _ranked(first, costs[first], held, home, cold=cold)
         rank = {worker: at for at, worker in enumerate(self.ring.walk(ask.key.value))}
         for worker in sorted(costs, key=lambda worker: (costs[worker], rank[worker])):
             if worker != first:
-                yield self._ranked(worker, ask, costs, held, home)
+                yield _ranked(worker, costs[worker], held, home, cold=cold)
 
-    def _held(self, ask: Ask, candidates: Sequence[Candidate]) -> dict[str, float]:
-        """Tokens expected in each candidate's cache; who holds none is absent."""
-        known = ask.held
-        if not known:
-            return {}
-        return {c.id: known[c.id] / BYTES_A_TOKEN for c in candidates if c.id in known}
-
-    def _cold_costs(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> dict[str, float]:
-        mean = sum(c.traffic for c in candidates) / len(candidates) or 1.0
+    def _cold(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> dict[str, float]:
+        """Costs of a prompt that no candidate holds."""
+        mean = sum([c.load.traffic for c in candidates]) / len(candidates) or 1.0
         share = ask.prefix.tokens / mean
-        return {c.id: (c.wait(now) + share * c.traffic) / c.weight for c in candidates}
+        return {c.id: (c.wait(now) + share * c.load.traffic) / c.weight for c in candidates}
 
-    def _costs(
-        self, ask: Ask, candidates: Sequence[Candidate], held: Mapping[str, float], now: float
-    ) -> dict[str, float]:
-        tokens = ask.prefix.tokens
+    def _warm(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> dict[str, float] | None:
+        """Costs of a prompt that some candidate holds; None when none does."""
+        tokens, held, options = ask.prefix.tokens, ask.held, self.options
+        traffic, deepest = 0.0, 0
+        for c in candidates:
+            traffic += c.load.traffic
+            depth = held.get(c.id, 0)
+            if depth > deepest:
+                deepest = depth
+        if not deepest:
+            return None
         hot = ask.key.hot_depth / BYTES_A_TOKEN
-        factor, discount = self.options.factor, self.options.factor - self.options.hot_factor
-        least = LEAST_SHARE * tokens
-        unknown, base, traffic = self._traffic(tokens, candidates, held)
+        factor, discount, least = options.factor, options.factor - options.hot_factor, LEAST_SHARE * tokens
+        base = options.smoothing * tokens
+        spread = max(0.0, tokens - deepest / BYTES_A_TOKEN) / ((traffic / len(candidates) + base) or 1.0)
         costs = {}
         for c in candidates:
-            cached = held.get(c.id, 0.0)
-            new = max(tokens - cached, least)
-            cost = c.wait(now) + factor * new + unknown * (c.traffic + base) / traffic
+            cached = held.get(c.id, 0) / BYTES_A_TOKEN
+            new = tokens - cached
+            if new < least:
+                new = least
+            cost = c.wait(now) + factor * new + spread * (c.load.traffic + base)
             if cached < hot:
                 cost -= discount * min(new, hot - cached)
             costs[c.id] = cost / c.weight
         return costs
 
-    def _traffic(
-        self, tokens: float, candidates: Sequence[Candidate], held: Mapping[str, float]
-    ) -> tuple[float, float, float]:
-        """(tokens nobody holds, the smoothing, the smoothed mean traffic)."""
-        unknown = max(0.0, tokens - max(held.values()))
-        base = self.options.smoothing * tokens
-        mean = sum(c.traffic for c in candidates) / len(candidates)
-        return unknown, base, (mean + base) or 1.0
-
-    def _first(self, ask: Ask, costs: Mapping[str, float], held: Mapping[str, float]) -> str:
+    def _first(self, ask: Ask, costs: Mapping[str, float]) -> str:
         bar = min(costs.values()) + EQUAL
         ties = [worker for worker, cost in costs.items() if cost <= bar]
         if len(ties) == 1:
             return ties[0]
-        holding = [worker for worker in ties if worker in held]
+        holding = [worker for worker in ties if worker in ask.held]
         if len(holding) == 1:
             return holding[0]
         if holding:
             return self.ring.nearest(ask.prefix.hashes[0], holding) or holding[0]
         return self.ring.nearest(ask.key.value, ties) or ties[0]
 
-    def _ranked(
-        self, worker: str, ask: Ask, costs: Mapping[str, float], held: Mapping[str, float], home: str | None
-    ) -> Ranked:
-        if not held:
-            reason = Reason.COLD
-        elif worker == home:
-            reason = Reason.HOME
-        else:
-            reason = Reason.WARM if worker in held else Reason.SPILL
-        return Ranked(worker, reason, held.get(worker, 0.0), costs[worker])
+
+def _ranked(worker: str, cost: float, held: Mapping[str, int], home: str | None, *, cold: bool) -> Ranked:
+    if cold:
+        return Ranked(worker, Reason.COLD, 0.0, cost)
+    depth = held.get(worker, 0)
+    reason = Reason.HOME if worker == home else Reason.WARM if depth else Reason.SPILL
+    return Ranked(worker, reason, depth / BYTES_A_TOKEN, cost)
 
 
 def build(options: Options, tools: PolicyTools) -> PrefixCost:

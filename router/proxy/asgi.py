@@ -89,7 +89,7 @@ class AsgiEndpoint:
         headers = [(name.lower(), value) for name, value in scope["headers"]]
         client = scope["client"][0] if scope.get("client") else ""
         story = sink.story = self.teller.open(Request(scope["path"], target, headers, client), self.dialect, sink)
-        story.begin()
+        story.begin(headers)
         watcher = asyncio.create_task(self._watch(sink, story, receive))
         try:
             await sink.drain(send)

@@ -1,10 +1,15 @@
-"""The hop-by-hop law, both ways: what belongs to one connection does not cross to the other (RFC 9110, section 7.6.1)."""
+"""The hop-by-hop law, both ways: what belongs to one connection does not cross to the other (RFC 9110, section 7.6.1).
+
+A request's headers are read once (`take_in`): most become lines for the worker, a few say something to the gateway.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable
+
+from router.core.mind import Caller
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -14,12 +19,58 @@ HOP_BY_HOP = frozenset((
 ))  # fmt: skip
 AWS_SIGNATURE = frozenset((b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256", b"x-amz-signature"))
 OWN = frozenset((b"x-request-id", b"x-router-worker", b"x-router-reason", b"x-router-policy"))
-NOT_TO_WORKERS = HOP_BY_HOP | AWS_SIGNATURE | OWN | {b"host", b"content-length", b"expect"}
-NOT_TO_CLIENTS = HOP_BY_HOP | OWN | {b"content-length"}
 CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
+READ_HERE = frozenset((b"x-session-id", b"x-amzn-sagemaker-prefix-aware-id", b"cookie"))
+NOT_PLAIN = HOP_BY_HOP | AWS_SIGNATURE | OWN | CREDENTIALS | READ_HERE | {b"host", b"content-length", b"expect"}
+NOT_TO_CLIENTS = HOP_BY_HOP | OWN | {b"content-length"}
 PLAIN_CONNECTION = frozenset((b"keep-alive", b"close", b""))
 AWS_SCHEME = b"aws4-"
+SESSION_COOKIE = b"session_id"
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+
+class Intake(Caller):
+    """A request's headers, read. `lines` go to any worker; `credentials` only where they are not used up here."""
+
+    lines = b""
+    credentials = b""
+    given_id: bytes | None = None
+    length: int | None = None
+
+
+def take_in(headers: Headers) -> Intake:
+    """Read a request's headers; names are lower case already."""
+    taken = Intake()
+    lines = []
+    named: frozenset[bytes] = frozenset()
+    for name, value in headers:
+        if name not in NOT_PLAIN:
+            lines.append(b"%s: %s\r\n" % (name, value))
+        elif name == b"content-length":
+            taken.length = int(value)
+        elif name == b"connection" and value.lower() not in PLAIN_CONNECTION:
+            named |= named_in_connection(value)
+        elif name == b"x-request-id":
+            taken.given_id = value
+        elif name in CREDENTIALS:
+            if value[:5].lower() != AWS_SCHEME:
+                taken.credentials += b"%s: %s\r\n" % (name, value)
+        elif name in READ_HERE:
+            lines.append(b"%s: %s\r\n" % (name, value))
+            _read_here(taken, name, value)
+    if named:
+        lines = [line for line in lines if line.partition(b":")[0] not in named]
+    taken.lines = b"".join(lines)
+    return taken
+
+
+def _read_here(taken: Intake, name: bytes, value: bytes) -> None:
+    if name == b"x-amzn-sagemaker-prefix-aware-id":
+        taken.prefix_id = value.decode("latin-1")
+    elif name == b"x-session-id":
+        taken.session = value.decode("latin-1") or None
+    elif taken.session is None:
+        taken.session = cookie(value, SESSION_COOKIE)
 
 
 def request_id(given: bytes | None) -> str:
@@ -34,30 +85,17 @@ def named_in_connection(value: bytes) -> frozenset[bytes]:
     return frozenset(name.strip().lower() for name in value.split(b","))
 
 
-def to_worker(headers: Headers, *, drop_credentials: bool) -> bytes:
-    """The client's header lines that go on to the worker; names are lower case already."""
-    lines = []
-    named: frozenset[bytes] = frozenset()
-    for name, value in headers:
-        if name in NOT_TO_WORKERS:
-            if name == b"connection" and value.lower() not in PLAIN_CONNECTION:
-                named |= named_in_connection(value)
-            continue
-        if name in CREDENTIALS and (drop_credentials or value[:5].lower() == AWS_SCHEME):
-            continue
-        lines.append(b"%s: %s\r\n" % (name, value))
-    if named:
-        lines = [line for line in lines if line.partition(b":")[0] not in named]
-    return b"".join(lines)
-
-
 def to_client(headers: Headers) -> Headers:
     """The worker's headers that go on to the client; names are lower case already."""
-    passed = [header for header in headers if header[0] not in NOT_TO_CLIENTS]
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in PLAIN_CONNECTION:
-            named = named_in_connection(value)
-            passed = [header for header in passed if header[0] not in named]
+    passed = []
+    named: frozenset[bytes] = frozenset()
+    for header in headers:
+        if header[0] not in NOT_TO_CLIENTS:
+            passed.append(header)
+        elif header[0] == b"connection" and header[1].lower() not in PLAIN_CONNECTION:
+            named |= named_in_connection(header[1])
+    if named:
+        passed = [header for header in passed if header[0] not in named]
     return passed
 
 
@@ -69,14 +107,12 @@ def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return None
 
 
-def cookie(headers: Headers, name: bytes) -> str | None:
-    """The value of a cookie, by RFC 6265's own simple grammar."""
-    for key, value in headers:
-        if key == b"cookie":
-            for pair in value.split(b";"):
-                left, equals, right = pair.strip().partition(b"=")
-                if equals and left == name:
-                    return right.strip(b'"').decode("latin-1")
+def cookie(header: bytes, name: bytes) -> str | None:
+    """The value of one cookie in a `Cookie` header, by RFC 6265's own simple grammar."""
+    for pair in header.split(b";"):
+        left, equals, right = pair.strip().partition(b"=")
+        if equals and left == name:
+            return right.strip(b'"').decode("latin-1") or None
     return None
 
 

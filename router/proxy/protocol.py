@@ -9,20 +9,18 @@ the check fails.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import struct
 from math import inf
 from typing import Any, ClassVar
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from router.contracts import Request, Story, Teller
 from router.errors import HeadersTooLarge, InvalidRequest, Refusal
 from router.proxy.headers import Headers
 from router.proxy.sweep import Sweep
-
-log = logging.getLogger("router")
 
 USED = ("connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline", "server_state",
         "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport")  # fmt: skip
@@ -41,7 +39,9 @@ def missing_attributes() -> list[str]:
     lacking = [name for name in METHODS if not callable(getattr(HttpToolsProtocol, name, None))]
     loop = asyncio.new_event_loop()
     try:
-        probe = HttpToolsProtocol(Config(app=_no_app, log_config=None, interface="asgi3", ws="none"), ServerState(), {}, _loop=loop)
+        probe = HttpToolsProtocol(
+            Config(app=_no_app, log_config=None, interface="asgi3", ws="none"), ServerState(), {}, _loop=loop
+        )
         lacking += [name for name in USED if not hasattr(probe, name)]
     except Exception as wrong:
         lacking.append(f"its constructor ({type(wrong).__name__})")
@@ -173,33 +173,39 @@ class FastLane(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._read_bytes = len(data)
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+        except httptools.HttpParserUpgrade:
+            self._unsupported_upgrade_warning()
         if self._in_message:
             self._more_to_come()
-        elif self.deadline != inf:
-            self._no_deadline()
 
     def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._in_message = self._in_head = True
         self._head_bytes = 0
-        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self.deadline = inf
         if self._head_bytes + self._read_bytes > self.limits.header_bytes and self._head_too_large():
             self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
             return
         path, _, _ = self.url.partition(b"?")
         dialect = self.teller.paths.get(path)
         if dialect is None or self.parser.get_method() != b"POST" or not self._free() or self.parser.should_upgrade():
-            super().on_headers_complete()
+            self._leave_to_app()
             return
         old = self.parser.get_http_version() == "1.0"
         sink = FastSink(self, old=old, keep_alive=not old and self.parser.should_keep_alive())
         self.cycle = self._sink = sink  # type: ignore[assignment]
         client = self.client[0] if self.client else ""
-        sink.story = self.teller.open(Request(path.decode(), self.url, self.headers, client), dialect, sink)
-        sink.story.begin()
+        story = sink.story = self.teller.open(Request(path.decode(), self.url, self.headers, client), dialect, sink)
+        story.begin(self.headers)
         if self.expect_100_continue and not sink.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -216,6 +222,14 @@ class FastLane(HttpToolsProtocol):
         elif not self.transport.is_closing():
             super().on_message_complete()
 
+    def _leave_to_app(self) -> None:
+        """uvicorn's own way; what it sets up at a message's begin is made up for here, since few requests need it."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers  # the list that the scope holds
+        super().on_headers_complete()
+
     def _free(self) -> bool:
         """No answer is under way on this connection; a pipelined request waits its turn in uvicorn's own queue."""
         return self.cycle is None or self.cycle.response_complete
@@ -230,29 +244,27 @@ class FastLane(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += self._read_bytes
             if self._head_bytes > self.limits.header_bytes:
-                self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
+                self._refuse_and_close(
+                    HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes.")
+                )
                 return
-            if self.deadline != inf:
+            if self._head_bytes > self._read_bytes:
                 return  # the head as a whole has the time, whatever trickles in
         self.deadline = self.sweep.clock() + self.limits.read_seconds
-        self.sweep.watch(self)
-
-    def _no_deadline(self) -> None:
-        self.deadline = inf
-        self.sweep.forget(self)
 
     def overdue(self, now: float) -> None:
-        self._no_deadline()
+        self.deadline = inf
         sink = self._sink
         if sink is not None and not sink.response_complete and self._in_message:
             sink.story.late()
+        elif self._sink is None or self._sink.response_complete:
+            self.transport.close()  # idle for long enough, or done lingering
         else:
-            self.transport.abort()
+            self.transport.abort()  # it does not read what it asked for
 
     def linger(self) -> None:
         """The answer is out and the client still sends: read on for a moment, so that no reset destroys the answer."""
         self.deadline = self.sweep.clock() + LINGER_SECONDS
-        self.sweep.watch(self)
 
     def linger_over(self) -> None:
         self.transport.close()
@@ -263,7 +275,7 @@ class FastLane(HttpToolsProtocol):
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    def send_400_response(self, msg: str) -> None:
+    def send_400_response(self, msg: str = "") -> None:
         self._refuse_and_close(InvalidRequest("The request is not valid HTTP."))
 
     def _refuse_and_close(self, refusal: Refusal) -> None:
@@ -281,17 +293,26 @@ class FastLane(HttpToolsProtocol):
 
     # Writing, and the end.
 
+    def on_response_complete(self) -> None:
+        """As uvicorn's, but a keep-alive connection's time is swept and needs no timer."""
+        if self.pipeline or type(self.cycle) is not FastSink:
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            self.deadline = self.sweep.clock() + self.timeout_keep_alive
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._sink is not None and not self._sink.response_complete:
             self._sink.story.pause()
             self.deadline = self.sweep.clock() + self.limits.write_seconds
-            self.sweep.watch(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._sink is not None and not self._sink.response_complete:
-            self._no_deadline()
+            self.deadline = inf
             self._sink.story.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:

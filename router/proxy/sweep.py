@@ -1,13 +1,14 @@
 """One timer for all limits: what has a deadline is watched, and a sweep a few times a second finds the overdue.
 
-A timer object a request would cost more than the request's whole decision. Limits are seconds, so being late by a
-tenth of one is no loss.
+A timer object a request would cost more than the request's whole decision. A connection is watched for as long as it is
+open and only its `deadline` moves, so a request costs no more than setting a number. Limits are seconds, so being late
+by a tenth of one is no loss.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 INTERVAL = 0.1
@@ -32,6 +33,9 @@ class Sweep:
 
     def __len__(self) -> int:
         return len(self._watched)
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(list(self._watched))
 
     def watch(self, thing: Watched) -> None:
         self._watched[thing] = None

@@ -28,5 +28,7 @@ class ModelCatalogue:
         for seat in sorted(self._fleet.ready(), key=lambda seat: seat.id):
             own = {entry["id"]: entry for entry in self._entries.get(seat.id, ())}
             for name in sorted(seat.models or ()):
-                models.setdefault(name, own.get(name, {"id": name, "object": "model", "created": 0, "owned_by": "prefix-router"}))
+                models.setdefault(
+                    name, own.get(name, {"id": name, "object": "model", "created": 0, "owned_by": "prefix-router"})
+                )
         return [models[name] for name in sorted(models)]

@@ -104,8 +104,7 @@ class Inspected:
         return await self.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
 
     async def set_faults(self, rules: Any) -> None:
-        answer = await self.ask("/faults", rules)
-        assert answer.status_code == 200, answer.text
+        assert (await self.ask("/faults", rules)).status_code == 200
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -169,8 +168,7 @@ async def mock() -> AsyncIterator[Mock]:
     for one in started:
         await one.http.aclose()
         one.worker.close()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # transports close in the next turn
 
 
 class Process:

@@ -27,6 +27,19 @@ def test_a_sink_hears_in_order_and_not_before_start_returned(engine: Engine, lis
     assert set(sink.heard[1:-1]) == {"tokens"}
 
 
+def test_starting_and_aborting_others_calls_no_sink(engine: Engine, listener: Any, fake_time: Any) -> None:
+    """Not even when the first one's tokens are long due: the face may still be preparing its answer."""
+    first, second = listener(), listener()
+    job = Job(model=engine.models[0], prompt=prompt(engine), max_tokens=3)
+    engine.start(job, first)
+    fake_time.moment += 600
+    engine.start(job, second).abort()
+    assert first.heard == []
+    fake_time.pass_to(1200)
+    assert first.heard[-1] == "finished"
+    assert second.heard == []
+
+
 def test_an_aborted_sequence_is_never_heard_of_again(engine: Engine, listener: Any, fake_time: Any) -> None:
     sink = listener()
     sequence = engine.start(Job(model=engine.models[0], prompt=prompt(engine), max_tokens=3), sink)

@@ -73,6 +73,13 @@ def test_without_a_limit_the_answer_ends_by_itself(engine_of: Any, listener: Any
     assert len(sink.pieces) == 16
 
 
+def test_an_answer_of_its_own_length_fits_the_model(engine_of: Any, listener: Any, fake_time: Any) -> None:
+    engine, sink = engine_of(max_model_len=103), listener()
+    engine.start(job(), sink)
+    fake_time.pass_to(60)
+    assert len(sink.pieces) == 3
+
+
 def test_an_embedding_is_a_prefill_and_a_vector(engine_of: Any, listener: Any, fake_time: Any) -> None:
     engine, sink = engine_of(), listener()
     engine.start(job(embed=True), sink)

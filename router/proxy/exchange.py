@@ -1,0 +1,260 @@
+"""One connection to a worker: asyncio.Protocol on one side, httptools (llhttp) on the other.
+
+It carries one exchange at a time, a request and its answer. Limits on connecting, on the first byte and on silence are
+swept; there is none on the whole. The receiver hears of a read's head, body and end in turn, so that what one read
+brought can be written together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+import httptools
+
+from router.errors import (
+    AttemptError,
+    BrokenAnswer,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    LocalTrouble,
+    StaleConnection,
+    Unreachable,
+)
+from router.proxy.headers import Headers
+
+if TYPE_CHECKING:
+    from router.proxy.upstream import Pool
+
+ONE_WRITE = 65_536  # a body below this is copied behind its head: one packet, one system call
+OWN_TROUBLE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+NO_BODY = frozenset((204, 304))
+
+
+class Receiver(Protocol):
+    """Who awaits the answer. After `on_end` or `on_failure` the connection calls no more."""
+
+    def on_connected(self) -> None: ...
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None: ...
+    def on_body(self, pieces: list[bytes]) -> None: ...
+    def on_read(self) -> None:
+        """All that one read brought has been told, and the answer goes on."""
+
+    def on_end(self) -> None: ...
+    def on_failure(self, failure: AttemptError) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """`deadline` is watched by the sweep for as long as the connection lives."""
+
+    __slots__ = ("_announced", "_done", "_eof_ends", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces", "_receiver",
+                 "_request", "_seen", "_status", "_task", "_transport", "deadline", "pool", "used")  # fmt: skip
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.used = self._paused = False
+        self.deadline = inf
+        self._receiver: Receiver | None = None
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._request: tuple[bytes, bytes] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        pool.sweep.watch(self)
+
+    @property
+    def busy(self) -> bool:
+        return self._receiver is not None
+
+    def send(self, head: bytes, body: bytes, receiver: Receiver, now: float) -> None:
+        """Begin an exchange; on a connection not open yet the request waits for it."""
+        self._receiver = receiver
+        self._headers: Headers = []
+        self._length: int | None = None
+        self._status = 0
+        self._seen = self._announced = self._done = self._keep = False
+        self._eof_ends = True
+        if self._transport is None:
+            self._request = head, body
+            self.deadline = now + self.pool.limits.connect
+            self._task = self.pool.loop.create_task(self._connect())
+        else:
+            self._write(head, body, now)
+
+    def cancel(self) -> None:
+        """The receiver is gone: the worker is told by closing, in whatever phase."""
+        self._receiver = None
+        self._close()
+
+    def pause(self) -> None:
+        """The client reads slowly; while that is so, the worker's silence is not its own."""
+        if self._transport is not None and self._receiver is not None:
+            self._paused = True
+            self._transport.pause_reading()
+            self.deadline = inf
+
+    def resume(self) -> None:
+        if self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+            self.deadline = self.pool.sweep.clock() + self.pool.limits.idle
+
+    def overdue(self, now: float) -> None:
+        limits = self.pool.limits
+        if self._receiver is None:
+            self._close()  # idle for long enough
+        elif self._transport is None:
+            self._fail(ConnectTimeout(f"no connection within {limits.connect:g} s"))
+        elif self._seen:
+            self._fail(IdleTimeout(f"nothing more for {limits.idle:g} s"))
+        else:
+            self._fail(FirstByteTimeout(f"no answer within {limits.first_byte:g} s"))
+
+    async def _connect(self) -> None:
+        address, tls = self.pool.address, self.pool.tls
+        name = address.host if tls else None
+        try:
+            await self.pool.loop.create_connection(
+                lambda: self, address.host, address.port, ssl=tls, server_hostname=name
+            )
+        except OSError as wrong:
+            self._task = None
+            kind = LocalTrouble if wrong.errno in OWN_TROUBLE else Unreachable
+            self._fail(kind(type(wrong).__name__))
+
+    def _write(self, head: bytes, body: bytes, now: float) -> None:
+        self.deadline = now + self.pool.limits.first_byte
+        transport = self._transport
+        assert transport is not None
+        if len(body) < ONE_WRITE:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        request, self._request = self._request, None
+        if self._receiver is None or request is None:
+            self._close()
+            return
+        self._receiver.on_connected()
+        self._write(*request, self.pool.sweep.clock())
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:  # an idle connection has nothing to say
+            self._close()
+            return
+        self._seen = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._keep = False
+            if not self._done:
+                self._tell(receiver)
+                self._fail(BrokenAnswer("what it sent was no HTTP"))
+                return
+        self._tell(receiver)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.drop(self)
+        receiver = self._receiver
+        if receiver is None:
+            return
+        if self._announced and self._eof_ends and exc is None:
+            self._done, self._keep = True, False
+            self._tell(receiver)
+        elif self.used and not self._seen:
+            self._fail(StaleConnection("closed while idle"))
+        else:
+            self._fail(BrokenAnswer("the connection broke"))
+
+    # httptools' side
+
+    def on_message_begin(self) -> None:
+        if self._done:
+            self._keep = False  # more than was asked for: not to be trusted again
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._done:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:  # an interim answer; the real one follows
+            self._headers = []
+            return
+        self._status = status
+        for name, value in self._headers:
+            if name == b"content-length":
+                self._length = int(value)
+                self._eof_ends = False
+            elif name == b"transfer-encoding":
+                self._eof_ends = False
+        if status in NO_BODY:
+            self._eof_ends = False
+        self._announced = True
+
+    def on_body(self, body: bytes) -> None:
+        if not self._done:
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._announced and not self._done:
+            self._done = True
+            self._keep = self._parser.should_keep_alive()  # true only in here: llhttp clears its flags after it
+
+    # the receiver's side
+
+    def _tell(self, receiver: Receiver) -> None:
+        """Tell what one read brought. The receiver may cancel at every step."""
+        if self._status:
+            status, self._status = self._status, 0
+            receiver.on_head(status, self._headers, self._length)
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            if self._receiver is None:
+                return
+            receiver.on_body(pieces)
+        if self._receiver is None:
+            return
+        if self._done:
+            self._receiver = None
+            self._rest()
+            receiver.on_end()
+        elif self._announced:
+            if not self._paused:
+                self.deadline = self.pool.sweep.clock() + self.pool.limits.idle
+            receiver.on_read()
+
+    def _fail(self, failure: AttemptError) -> None:
+        receiver, self._receiver = self._receiver, None
+        self._close()
+        if receiver is not None:
+            receiver.on_failure(failure)
+
+    def _rest(self) -> None:
+        """The exchange is over: back to the pool, or closed."""
+        self.used = True
+        if self._keep and self._transport is not None and not self._transport.is_closing():
+            self.resume()
+            self.deadline = inf
+            self.pool.keep(self)
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        self.pool.drop(self)
+        self._request = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,230 @@
+"""Who holds which prefix: bounded, and never a ghost."""
+
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.core.fingerprint import fingerprint
+from router.core.holders import MOST_HOLDERS, Holders
+from router.types import Fingerprint
+from tests.support.strategies import MANY, fingerprints
+
+TEXT = b"p" * 5000
+
+
+def prompt(length: int, tail: bytes = b"") -> Fingerprint:
+    return fingerprint(TEXT[:length] + tail, 0)
+
+
+def test_a_prefix_is_held_where_it_was_sent() -> None:
+    holders = Holders()
+    holders.note(prompt(1000), "w0", 250)
+    assert holders.look(prompt(1000)) == {"w0": 768}
+
+
+def test_nothing_is_held_before_anything_was_sent() -> None:
+    assert Holders().look(prompt(1000)) == {}
+
+
+def test_each_worker_holds_its_own_depth() -> None:
+    holders = Holders()
+    holders.note(prompt(300), "short", 75)
+    holders.note(prompt(1024), "long", 256)
+    assert holders.look(prompt(5000)) == {"short": 256, "long": 1024}
+
+
+def test_a_longer_prompt_finds_what_its_beginning_left() -> None:
+    holders = Holders()
+    holders.note(prompt(600, b"question one"), "w0", 150)
+    assert holders.look(prompt(600, b"question two")) == {"w0": 512}
+
+
+def test_another_prompt_finds_nothing() -> None:
+    holders = Holders()
+    holders.note(prompt(600), "w0", 150)
+    assert holders.look(fingerprint(b"q" * 600, 0)) == {}
+    assert holders.look(fingerprint(TEXT[:600], 1)) == {}
+
+
+def test_a_prompt_too_short_for_any_rung_is_held_by_nobody() -> None:
+    holders = Holders()
+    holders.note(prompt(10), "w0", 2)
+    assert holders.look(prompt(10)) == {}
+    assert len(holders) == 0
+
+
+def test_the_last_four_holders_are_remembered() -> None:
+    holders = Holders()
+    for at in range(6):
+        holders.note(prompt(500), f"w{at}", 100)
+    assert set(holders.look(prompt(500))) == {"w2", "w3", "w4", "w5"}
+    assert MOST_HOLDERS == 4
+
+
+def test_one_that_is_sent_it_again_is_the_latest_again() -> None:
+    holders = Holders()
+    for name in ("w0", "w1", "w2", "w3", "w0", "w4"):
+        holders.note(prompt(500), name, 100)
+    assert set(holders.look(prompt(500))) == {"w2", "w3", "w0", "w4"}
+
+
+def test_a_prefix_ages_when_more_was_computed_since_than_the_cache_has_room_for() -> None:
+    holders = Holders()
+    holders.room("w0", 1000)
+    holders.note(prompt(500), "w0", 100)
+    for at in range(9):
+        holders.note(fingerprint(bytes([at]) * 500, 0), "w0", 100)
+    holders.note(prompt(5, b"short"), "w0", 100)
+    assert holders.look(prompt(500)) == {"w0": 256}
+    holders.note(fingerprint(b"z" * 500, 0), "w0", 1)
+    assert holders.look(prompt(500)) == {}
+
+
+def test_using_a_prefix_again_makes_it_young_again() -> None:
+    holders = Holders()
+    holders.room("w0", 1000)
+    holders.note(prompt(500), "w0", 100)
+    holders.note(fingerprint(b"z" * 500, 0), "w0", 900)
+    holders.note(prompt(500), "w0", 1)
+    holders.note(fingerprint(b"y" * 500, 0), "w0", 900)
+    assert holders.look(prompt(500)) == {"w0": 256}
+
+
+def test_unknown_room_never_ages_anything() -> None:
+    holders = Holders()
+    holders.note(prompt(500), "w0", 100)
+    holders.note(fingerprint(b"z" * 500, 0), "w0", 10**12)
+    assert holders.look(prompt(500)) == {"w0": 256}
+
+
+def test_a_worker_that_lost_its_cache_holds_nothing_until_it_is_sent_something() -> None:
+    holders = Holders()
+    holders.note(prompt(500), "w0", 100)
+    holders.note(prompt(500), "w1", 100)
+    holders.forget("w0")
+    assert holders.look(prompt(500)) == {"w1": 256}
+    holders.note(prompt(70), "w0", 18)
+    assert holders.look(prompt(500)) == {"w1": 256, "w0": 64}
+
+
+def test_a_worker_that_left_holds_nothing_and_comes_back_with_nothing() -> None:
+    holders = Holders()
+    holders.note(prompt(500), "w0", 100)
+    holders.note(fingerprint(b"z" * 500, 0), "w1", 7)
+    holders.remove("w0")
+    assert holders.look(prompt(500)) == {}
+    holders.note(prompt(70), "w0", 1)
+    assert holders.look(prompt(500)) == {"w0": 64}
+
+
+def test_forgetting_and_removing_the_unknown_is_no_trouble() -> None:
+    holders = Holders()
+    holders.forget("nobody")
+    holders.remove("nobody")
+    assert holders.look(prompt(500)) == {}
+
+
+@pytest.mark.parametrize("limit", [100, 1000])
+def test_the_table_is_bounded_whatever_comes(limit: int) -> None:
+    """Each of its two generations may end with one prompt more than its half."""
+    holders = Holders(limit)
+    for at in range(3000):
+        holders.note(fingerprint(b"shared " * 100 + f"{at:08}".encode() * 50, 0), f"w{at % 5}", 300)
+        assert len(holders) <= limit + 2 * 64
+
+
+def test_what_was_used_lately_outlives_what_was_not() -> None:
+    holders = Holders(100)
+    holders.note(prompt(500), "w0", 100)
+    for at in range(200):
+        holders.note(fingerprint(f"{at:08}".encode() * 60, 0), "w1", 100)
+        holders.note(prompt(500), "w0", 1)
+    assert holders.look(prompt(500)) == {"w0": 256}
+    for at in range(200):
+        holders.note(fingerprint(f"{at:08}x".encode() * 60, 0), "w1", 100)
+    assert holders.look(prompt(500)) == {}
+
+
+def test_no_worker_that_left_is_remembered_by_name() -> None:
+    holders = Holders(100)
+    for at in range(500):
+        holders.note(prompt(500), f"w{at}", 100)
+        holders.room(f"w{at}", 1000)
+        holders.remove(f"w{at}")
+    small = [value for value in vars(holders).values() if isinstance(value, dict)]
+    assert sum(len(table) for table in small) <= 100
+
+
+class Naive:
+    """The same in words: every note in a list, every question answered by reading all of it."""
+
+    def __init__(self) -> None:
+        self.notes: dict[int, list[tuple[str, int, float]]] = {}
+        self.life: dict[str, int] = {}
+        self.computed: dict[str, float] = {}
+        self.rooms: dict[str, float] = {}
+
+    def note(self, asked: Fingerprint, worker: str, computed: float) -> None:
+        self.computed[worker] = self.computed.get(worker, 0.0) + computed
+        for value in asked.hashes:
+            others = [each for each in self.notes.get(value, []) if each[0] != worker]
+            self.notes[value] = [*others, (worker, self.life.get(worker, 0), self.computed[worker])][-4:]
+
+    def forget(self, worker: str) -> None:
+        self.life[worker] = self.life.get(worker, 0) + 1
+
+    def remove(self, worker: str) -> None:
+        self.forget(worker)
+        self.rooms.pop(worker, None)
+
+    def look(self, asked: Fingerprint) -> dict[str, int]:
+        held = {}
+        for depth, value in zip(asked.depths, asked.hashes, strict=True):
+            for worker, life, mark in self.notes.get(value, []):
+                fresh = self.computed[worker] - mark <= self.rooms.get(worker, inf)
+                if life == self.life.get(worker, 0) and fresh:
+                    held[worker] = depth
+        return held
+
+
+workers = st.sampled_from(["a", "b", "c", "d", "e", "f"])
+steps = st.lists(
+    st.tuples(st.just("note"), fingerprints(), workers, st.integers(1, 400))
+    | st.tuples(st.sampled_from(["forget", "remove"]), workers)
+    | st.tuples(st.just("room"), workers, st.integers(0, 1000)),
+    max_size=40,
+)
+
+
+def follow(step: tuple[Any, ...], holders: Holders, naive: Naive) -> None:
+    match step:
+        case "note", asked, worker, computed:
+            holders.note(asked, worker, float(computed))
+            naive.note(asked, worker, float(computed))
+        case "room", worker, tokens:
+            holders.room(worker, tokens)
+            naive.rooms[worker] = tokens
+        case name, worker:
+            getattr(holders, name)(worker)
+            getattr(naive, name)(worker)
+
+
+@MANY
+@given(steps, fingerprints())
+def test_it_answers_like_a_naive_table(steps: list[tuple[Any, ...]], asked: Fingerprint) -> None:
+    holders, naive = Holders(), Naive()
+    for step in steps:
+        follow(step, holders, naive)
+        assert holders.look(asked) == naive.look(asked)
+
+
+@given(steps, fingerprints())
+def test_a_small_table_forgets_but_never_invents(steps: list[tuple[Any, ...]], asked: Fingerprint) -> None:
+    holders, naive = Holders(20), Naive()
+    for step in steps:
+        follow(step, holders, naive)
+        held, truth = holders.look(asked), naive.look(asked)
+        assert all(truth.get(worker, 0) >= depth for worker, depth in held.items())
