@@ -40,9 +40,9 @@ def build_app(
 ) -> FastAPI:
     app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, redoc_url=None)
     read_seconds = house.settings.timeouts.client_read_seconds
-    for path, dialect in house.paths.items():
-        endpoint = AsgiEndpoint(house, dialect, read_seconds)
-        app.router.routes.append(Route(path.decode(), endpoint, methods=["POST"], include_in_schema=False))
+    for place in house.paths.values():
+        endpoint = AsgiEndpoint(house, place, read_seconds)
+        app.router.routes.append(Route(place.path, endpoint, methods=["POST"], include_in_schema=False))
     _add_plain_routes(app, house, metrics, catalogue)
     _add_refusals(app, openai)
     app.add_middleware(Counting, house=house)

@@ -8,16 +8,19 @@ __all__ = ["Stamp", "monotonic"]
 
 
 class Stamp:
-    """The wall clock in ISO 8601 to the millisecond, for logs. The part down to the second is made once a second."""
+    """The wall clock in ISO 8601 to the millisecond, for logs. Made once a millisecond at most."""
 
     def __init__(self) -> None:
-        self._second = -1
-        self._prefix = b""
+        self._millisecond = self._second = 0
+        self._prefix = self._made = b""
 
     def __call__(self) -> bytes:
-        now = time()
-        second = int(now)
-        if second != self._second:
-            self._second = second
-            self._prefix = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second)).encode()
-        return b"%s.%03dZ" % (self._prefix, (now - second) * 1000)
+        now = int(time() * 1000)
+        if now != self._millisecond:
+            self._millisecond = now
+            second = now // 1000
+            if second != self._second:
+                self._second = second
+                self._prefix = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second)).encode()
+            self._made = b"%s.%03dZ" % (self._prefix, now % 1000)
+        return self._made

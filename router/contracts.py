@@ -14,7 +14,7 @@ import msgspec
 from router.errors import Refusal
 from router.events import Event
 from router.prompt import Prompt
-from router.types import Fingerprint, Key, Reason, Worker
+from router.types import Fingerprint, Key, Worker
 
 
 class Burden(Protocol):
@@ -66,11 +66,11 @@ class Ask(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class Ranked(NamedTuple):
+class Ranked(msgspec.Struct, frozen=True, gc=False):
     """One step of a policy's order. `cost` is in prefill tokens, lower is better; `expected` in cached tokens."""
 
     worker: str
-    reason: Reason
+    reason: str
     expected: float
     cost: float
 
@@ -85,7 +85,7 @@ class Policy(Protocol):
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]: ...
 
 
-class Usage(NamedTuple):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """What a worker said it did: tokens, None where it did not say."""
 
     prompt: int | None
@@ -155,13 +155,11 @@ class PolicyTools(NamedTuple):
     random: Any
 
 
-class Request(NamedTuple):
-    """A request's head as a sink hands it over. Header names are lower case; `target` is the raw path and query."""
+class Place(NamedTuple):
+    """A proxied path and the dialect spoken there."""
 
     path: str
-    target: bytes
-    headers: list[tuple[bytes, bytes]]
-    client: str
+    dialect: Dialect
 
 
 class Story(Protocol):
@@ -183,8 +181,9 @@ class Story(Protocol):
 
 
 class Teller(Protocol):
-    """Opens stories: what a sink needs of the house."""
+    """Opens stories: what a sink needs of the house. `target` is the raw path and query; header names are lower case."""
 
-    paths: Mapping[bytes, Dialect]
+    @property
+    def paths(self) -> Mapping[bytes, Place]: ...
 
-    def open(self, request: Request, dialect: Dialect, sink: Sink) -> Story: ...
+    def open(self, place: Place, target: bytes, headers: list[tuple[bytes, bytes]], sink: Sink, /) -> Story: ...

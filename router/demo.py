@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from router.clock import monotonic
@@ -29,9 +30,11 @@ LOAD_SECONDS = 12.0
 LEAST_LOAD = 2.0  # about 40 requests: less would show chance
 LEAST_SECONDS = 15.0
 RUN_OUT_SECONDS = 2.0  # from the last question to the last answer
-CLOSING_SECONDS = 1.5  # for ending the children, and for what ran before the clock was read
+CLOSING_SECONDS = 3.0  # for what ran before the clock was read, and for ending the children
 REFRESH_SECONDS = 0.25
 MOST_WORKERS = 64
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -89,7 +92,8 @@ async def _run(order: Order) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, _note, told, number)
     work = asyncio.create_task(_work(order, Screen(quiet_output=order.as_json)))
-    await asyncio.wait({work, told}, timeout=order.left, return_when=asyncio.FIRST_COMPLETED)
+    waits: set[asyncio.Future[Any]] = {work, told}
+    await asyncio.wait(waits, timeout=order.left, return_when=asyncio.FIRST_COMPLETED)
     if not work.done():
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
@@ -118,12 +122,26 @@ async def _work(order: Order, screen: Screen) -> None:
             if not load:
                 load = plan(order.workers, _load_seconds(order.left, monotonic() - order.began))
                 screen.say(f"Watch it live: {fleet.url}/", style="bold")
-            answers = await _measure(load, fleet.url, policy, screen)
+            answers = await _unless_one_ends(fleet, _measure(load, fleet.url, policy, screen))
             order.outcomes[policy] = _outcome(answers, fleet, policy)
         _report(order, fleet.url, screen)
-        raise FleetError(await fleet.ended())
+        await _unless_one_ends(fleet, asyncio.Event().wait())
     finally:
         await fleet.stop()
+
+
+async def _unless_one_ends(fleet: Fleet, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result. Raises FleetError as soon as a worker or the gateway is gone."""
+    working, watching = asyncio.create_task(work), asyncio.create_task(fleet.ended())
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise FleetError(watching.result())
+        return working.result()
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
 
 
 def _load_seconds(left: float | None, start: float) -> float:
@@ -135,14 +153,12 @@ def _load_seconds(left: float | None, start: float) -> float:
 
 async def _measure(load: Sequence[Conversation], url: str, policy: str, screen: Screen) -> list[Answer]:
     address = urlsplit(url)
+    host, port = address.hostname or "", address.port or 80
     answers: list[Answer] = []
     began = monotonic()
     total = sum(len(conversation.turns) for conversation in load)
     with screen.running(policy, total) as running:
-        tasks = {
-            asyncio.create_task(_talk(each, address.hostname or "", address.port or 80, began, answers))
-            for each in load
-        }
+        tasks = {asyncio.create_task(_talk(each, host, port, began, answers)) for each in load}
         try:
             while tasks:
                 done, tasks = await asyncio.wait(tasks, timeout=REFRESH_SECONDS)

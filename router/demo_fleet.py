@@ -20,7 +20,7 @@ from typing import IO, Any
 import httpx
 
 from router.clock import monotonic
-from router.demo_load import BLOCK_TOKENS, CACHE_BLOCKS, PREFILL
+from router.demo_load import BLOCK_TOKENS, CACHE_BLOCKS, DECODE, PREFILL
 from router.settings import PREFIX
 
 START_SECONDS = 20.0
@@ -69,7 +69,14 @@ class Fleet:
         """Returns when every worker is ready. Raises FleetError."""
         mock = (
             *("-m", "backends", "mock", "--port", "0", "--prefill-tokens-per-second", str(PREFILL)),
-            *("--cache-blocks", str(CACHE_BLOCKS), "--block-tokens", str(BLOCK_TOKENS)),
+            *(
+                "--decode-tokens-per-second",
+                str(DECODE),
+                "--cache-blocks",
+                str(CACHE_BLOCKS),
+                "--block-tokens",
+                str(BLOCK_TOKENS),
+            ),
         )
         clean = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         for worker in self.ids:
@@ -77,8 +84,11 @@ class Fleet:
         urls = [await self._address(child) for child in self._children]
         settings = {
             "WORKERS": json.dumps([{"url": url, "id": name} for url, name in zip(urls, self.ids, strict=True)]),
-            "LOG__ACCESS": "none", "LOG__LEVEL": "error", "SHUTDOWN__GRACE_SECONDS": "0", "SHUTDOWN__DRAIN_SECONDS": "1",
-        }  # fmt: skip
+            "LOG__ACCESS": "none",
+            "LOG__LEVEL": "error",
+            "SHUTDOWN__GRACE_SECONDS": "0",
+            "SHUTDOWN__DRAIN_SECONDS": "1",
+        }
         serve = ("-m", "router", "serve", "--host", HOST, "--port", str(self.port), "--policy", policy)
         gateway = await self._spawn("the gateway", serve, clean | {PREFIX + k: v for k, v in settings.items()})
         self.port = int((await self._address(gateway)).rsplit(":", 1)[1])
@@ -92,7 +102,9 @@ class Fleet:
         finally:
             for wait in waits:
                 wait.cancel()
-        return _obituary(waits[done.pop()])
+        child = waits[done.pop()]
+        said = child.last_words()
+        return f"{child.name} ended by itself (status {child.process.returncode})" + (f": {said}" if said else "")
 
     async def stop(self) -> None:
         """Ends every child, gently if it can be, and waits for it."""
@@ -101,14 +113,17 @@ class Fleet:
             with contextlib.suppress(ProcessLookupError):
                 child.process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS):
-                for child in children:
-                    await child.process.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    for child in children:
+                        await child.process.wait()
         finally:
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     child.process.kill()
                 child.errors.close()
+        for child in children:
+            await child.process.wait()
 
     async def _spawn(self, name: str, arguments: Sequence[str], environment: dict[str, str]) -> Child:
         command = [sys.executable, *arguments]
@@ -125,7 +140,7 @@ class Fleet:
 
     async def _address(self, child: Child) -> str:
         """The address in the line that a child prints once it listens."""
-        assert child.process.stdout is not None  # noqa: S101 - it was asked for
+        assert child.process.stdout is not None
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = (await child.process.stdout.readline()).decode()
@@ -134,7 +149,7 @@ class Fleet:
         except TimeoutError:
             raise FleetError(f"{child.name} did not listen within {START_SECONDS:g} s") from None
         if not line:
-            raise FleetError(_obituary(child))
+            raise FleetError(child.last_words() or f"{child.name} ended with status {child.process.returncode}")
         return line.split()[-1]
 
     async def _ready(self) -> None:
@@ -147,7 +162,3 @@ class Fleet:
                         return
                 await asyncio.sleep(0.05)
         raise FleetError(f"the workers were not ready within {START_SECONDS:g} s")
-
-
-def _obituary(child: Child) -> str:
-    return child.last_words() or f"{child.name} ended with status {child.process.returncode}"

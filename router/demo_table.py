@@ -11,7 +11,7 @@ from math import ceil
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from router.clock import monotonic
@@ -122,7 +122,7 @@ class Screen:
 
 
 class Running:
-    """Progress of one load: a bar on a terminal, a line now and then elsewhere. Drawn by its owner, without a thread."""
+    """Progress of one load: a bar on a terminal, a line now and then elsewhere. Its owner draws it, no thread does."""
 
     def __init__(self, screen: Screen, policy: str, total: int) -> None:
         self._screen = screen
@@ -134,12 +134,7 @@ class Running:
 
     def __enter__(self) -> Self:
         if self._screen.console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(24),
-                TextColumn("{task.fields[live]}"),
-                TimeElapsedColumn(),
-            )
+            columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[live]}"))
             self._bar = Progress(*columns, console=self._screen.console, auto_refresh=False)
             self._task = self._bar.add_task(f"{self._policy:12}", total=self._total, live="")
             self._bar.start()
@@ -151,7 +146,7 @@ class Running:
 
     def update(self, answers: Sequence[Answer]) -> None:
         now = summarise(answers, ())
-        live = f"{now.requests} of {self._total} answered, first token {_time(now.ttft_p50)}, {now.cached_share:.0%} cached"
+        live = f"{now.requests}/{self._total}, first token {_time(now.ttft_p50)}, {now.cached_share:.0%} cached"
         if now.errors:
             live += f", {now.errors} errors"
         if self._bar is not None:

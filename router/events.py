@@ -22,11 +22,14 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
-    """An attempt at a worker failed; `retried` says whether another attempt follows."""
+    """An attempt at a worker failed; `retried` says whether another follows. `reason`: why this worker was chosen."""
 
     worker: str
     kind: str
     retried: bool
+    reason: str = ""
+    model: str = ""
+    predicted_cached_tokens: int = 0
 
 
 class FirstToken(msgspec.Struct, frozen=True, gc=False):

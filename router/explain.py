@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from router.contracts import Dialect, Ranked
+from router.contracts import Ranked
 from router.house import House
 from router.proxy.headers import Headers, take_in
 
@@ -17,7 +17,7 @@ ANY_PATH = "/v1/chat/completions"
 def explain(house: House, body: bytes, path: str | None, headers: Headers) -> dict[str, Any]:
     """The decision as an object. Raises the refusal that the request itself would get."""
     path = path or guess_path(body)
-    dialect: Dialect = house.paths.get(path.encode()) or house.paths[ANY_PATH.encode()]
+    dialect = (house.paths.get(path.encode()) or house.paths[ANY_PATH.encode()]).dialect
     prompt = dialect.read(path, body)
     model = house.model(prompt)
     mind = house.mind
@@ -26,15 +26,14 @@ def explain(house: House, body: bytes, path: str | None, headers: Headers) -> di
     ranked = mind.rank(ask, model, now)
     choice = mind.choose(ask, model, (), now)
     others = [each.worker for each in ranked if choice is None or each.worker != choice.seat.id]
-    candidates = {seat.id for seat in house.fleet.candidates(model)}
     return {
         "chosen": choice.seat.id if choice else None,
-        "reason": choice.reason.value if choice else None,
+        "reason": choice.reason if choice else None,
         "policy": house.policy_name,
         "model": model,
         "key_depth": ask.key.depth,
         "hot_depth": ask.key.hot_depth,
-        "home": house.fleet.ring.nearest(ask.key.value, candidates) if prompt.text else None,
+        "home": house.fleet.ring.home(ask.key.value) if prompt.text else None,
         "prompt_tokens": int(ask.prefix.tokens),
         "candidates": [_candidate(house, each, now) for each in ranked],
         "runner_up": others[0] if others else None,

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from math import inf
 
-from router.contracts import Dialect, Request, Sink, Story
+from router.contracts import Dialect, Place, Sink, Story
 from router.core.choose import Choice
 from router.core.fleet import Changes, Fleet, Seat
 from router.core.health import Signal
@@ -47,7 +47,7 @@ class House:
         self.checks_keys = bool(self.keys)
         self.policy_name = settings.routing.policy
         self.max_tries = settings.routing.max_tries
-        self.paths: dict[bytes, Dialect] = {path.encode(): d for d in dialects for path in d.paths}
+        self.paths = {path.encode(): Place(path, dialect) for dialect in dialects for path in dialect.paths}
         self.draining = False
         self.most_body_bytes = settings.limits.body_bytes
         self.logs_hashes = settings.log.hashes
@@ -60,44 +60,49 @@ class House:
         self._pools: dict[Seat, Pool] = {}
         self._room_watch = RoomWatch(self.room, self.sweep)
         self._pumping = False
-        self._tell: Callable[[House, Request, Dialect, Sink], Story]
+        self._tell: Callable[[House, Place, bytes, Headers, Sink], Story]
 
-    def tell_with(self, tell: Callable[[House, Request, Dialect, Sink], Story]) -> None:
+    def tell_with(self, tell: Callable[[House, Place, bytes, Headers, Sink], Story]) -> None:
         """How stories begin: `Journey`, which stands a step above this page."""
         self._tell = tell
 
-    def open(self, request: Request, dialect: Dialect, sink: Sink) -> Story:
-        return self._tell(self, request, dialect, sink)
+    def open(self, place: Place, target: bytes, headers: Headers, sink: Sink) -> Story:
+        return self._tell(self, place, target, headers, sink)
 
     def pass_through(self, paths: Iterable[str], dialect: Dialect) -> None:
         """Proxy these paths too, read as this dialect where it can be."""
         for path in paths:
-            self.paths.setdefault(path.encode(), dialect)
+            self.paths.setdefault(path.encode(), Place(path, dialect))
 
     # What a journey asks.
 
     def model(self, prompt: Prompt) -> str | None:
         """The model asked for, None where one need not be named. Raises what the client must be told."""
+        model = prompt.model
+        if model and self.fleet.known_model(model):
+            return model
         if not self.fleet.seats:
-            raise NoReadyWorker(
-                "No worker is configured; add one with --worker or POST /admin/workers.", retry_after=5.0
-            )
-        if prompt.model is None or not prompt.model:
-            names = self.fleet.models()
-            if len(names) > 1:
-                trouble = "`model` is missing" if prompt.model_is_text else "`model` is not text"
-                raise InvalidRequest(f"{trouble}; several models are served here.", param="model")
-            return names[0] if names else None
-        if not self.fleet.served(prompt.model):
+            hint = "No worker is configured; add one with --worker or POST /admin/workers."
+            raise NoReadyWorker(hint, retry_after=5.0)
+        if not model:
+            return self._only_model(prompt)
+        if not self.fleet.served(model):
             raise ModelNotFound("No worker serves this model; GET /v1/models lists those that are.", param="model")
-        return prompt.model
+        return model
+
+    def _only_model(self, prompt: Prompt) -> str | None:
+        names = self.fleet.models()
+        if len(names) > 1:
+            trouble = "`model` is missing" if prompt.model_is_text else "`model` is not text"
+            raise InvalidRequest(f"{trouble}; several models are served here.", param="model")
+        return names[0] if names else None
 
     def none_ready(self) -> Refusal:
         return NoReadyWorker("No ready worker serves this model now; try again shortly.", retry_after=1.0)
 
     def routed_headers(self, choice: Choice) -> Headers:
         """What an answer's head says of the choice."""
-        facts = choice.seat.id, choice.reason.value
+        facts = choice.seat.id, choice.reason
         found = self._routed.get(facts)
         if found is None:
             worker, reason = facts

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 
 from router.attempt import Attempt, Held
-from router.contracts import Ask, Dialect, Request, Sink
+from router.contracts import Ask, Place, Sink
 from router.core.choose import Choice
 from router.core.fleet import Seat
 from router.core.health import REQUEST_FAILED, REQUEST_OK
@@ -60,16 +60,15 @@ class Journey:
     first_byte_at: float | None = None
     first_token_at: float | None = None
 
-    def __init__(self, house: House, request: Request, dialect: Dialect, sink: Sink) -> None:
+    def __init__(self, house: House, place: Place, target: bytes, headers: Headers, sink: Sink) -> None:
         self.house = house
         self.started = house.clock()
-        self.path = request.path
-        self.target = request.target
-        self.dialect = dialect
+        self.path, self.dialect = place
+        self.target = target
         self.sink = sink
-        self.intake = take_in(request.headers)
+        self.intake = take_in(headers)
         self.request_id = request_id(self.intake.given_id)
-        self.meter = Meter(dialect)
+        self.meter = Meter(self.dialect)
         self.parts: list[bytes] = []
 
     # The request comes in.
@@ -217,17 +216,17 @@ class Journey:
     def failed(self, failure: AttemptError, attempt: Attempt) -> None:
         seat = attempt.choice.seat
         if attempt.answered:
-            self._blame(failure, seat, retried=False)
+            self._blame(failure, attempt.choice, retried=False)
             self._finish(self.status, cut=True)
             self.sink.abort()
         elif isinstance(failure, StaleConnection) and not self.resent:
             self.resent = True
-            self.house.emit(AttemptFailed(seat.id, failure.kind, retried=True))
+            self._tell_failed(attempt.choice, failure.kind, retried=True)
             self._guarded(lambda: self._send(attempt.choice, self.house.clock(), fresh=True))
         else:
             self.counted += failure.counts
             retried = may_retry(failure, counted=self.counted, max_tries=self.house.max_tries, answered=False)
-            self._blame(failure, seat, retried=retried)
+            self._blame(failure, attempt.choice, retried=retried)
             if retried:
                 self.failure = failure
                 self._elsewhere(seat)
@@ -237,7 +236,7 @@ class Journey:
     def turned_away(self, held: Held) -> None:
         self.held = held
         self.counted += 1
-        self.house.emit(AttemptFailed(held.choice.seat.id, f"status_{held.status}", retried=True))
+        self._tell_failed(held.choice, f"status_{held.status}", retried=True)
         self._elsewhere(held.choice.seat)
 
     def may_ask_another(self, status: int) -> bool:
@@ -253,8 +252,13 @@ class Journey:
         self.tried += (seat.id,)
         self._guarded(self._attempt)
 
-    def _blame(self, failure: AttemptError, seat: Seat, *, retried: bool) -> None:
-        self.house.emit(AttemptFailed(seat.id, failure.kind, retried=retried))
+    def _tell_failed(self, choice: Choice, kind: str, *, retried: bool) -> None:
+        expected = int(choice.expected)
+        self.house.emit(AttemptFailed(choice.seat.id, kind, retried, choice.reason, self.model or "", expected))
+
+    def _blame(self, failure: AttemptError, choice: Choice, *, retried: bool) -> None:
+        seat = choice.seat
+        self._tell_failed(choice, failure.kind, retried=retried)
         if isinstance(failure, Unreachable):
             self.house.mind.lost(seat)
         if not isinstance(failure, LocalTrouble):
@@ -314,8 +318,9 @@ class Journey:
         if self.ended:
             return
         self.ended = True
-        if self.attempt is not None:
-            self.attempt.cancel()
+        attempt, self.attempt = self.attempt, None  # no cycle is left: what a request took is freed with it, at once
+        if attempt is not None:
+            attempt.cancel()
         if self.ticket is not None:
             self._leave_room(admitted=False)
         self.house.emit(finished(self, status, code, cancelled_in, cut))

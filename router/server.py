@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
@@ -79,39 +79,47 @@ def serve(settings: Settings, origins: dict[str, str]) -> int:
     """Run until told to stop; the exit status."""
     listen = settings.listen
     try:
-        listener = _bind(listen.host, listen.port)
+        listener = bind(listen.host, listen.port)
     except OSError as wrong:
         sys.stderr.write(f"prefix-router: cannot listen on {listen.host}:{listen.port}: {wrong.strerror or wrong}\n")
         return 1
     _set_up_logging(settings.log.level)
-    config, gateway = _config(settings, origins)
-    server = Server(config, gateway)
+    lacking = missing_attributes()
+    if lacking:
+        log.warning("this uvicorn lacks %s: requests go through the slower ASGI endpoint", ", ".join(lacking))
+    server = build_server(Gateway(settings, origins), fast=not lacking)
+    gc.collect()
+    gc.freeze()  # what is built now lives as long as the process
+    gc.set_threshold(20_000, 20, 20)  # a request leaves no cycles behind, so there is little to look for
     server.run(sockets=[listener])
     return 0 if server.started else 1
 
 
-def _config(settings: Settings, origins: dict[str, str]) -> tuple[uvicorn.Config, Gateway]:
-    lacking = missing_attributes()
-    box: list[Gateway] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await box[0].app(scope, receive, send)
-
-    gateway = Gateway(settings, origins)
-    box.append(gateway)
-    if lacking:
-        log.warning("this uvicorn lacks %s: requests go through the slower ASGI endpoint", ", ".join(lacking))
-    tls = settings.listen.tls
+def build_server(gateway: Gateway, *, fast: bool) -> Server:
+    """The gateway under uvicorn: with the fast lane, or with the ASGI endpoints alone."""
+    settings = gateway.settings
     config = uvicorn.Config(
-        app, http="httptools" if lacking else gateway.lane, loop="uvloop", lifespan="on", log_config=None, access_log=False,
-        server_header=False, date_header=False, proxy_headers=False, ws="none", backlog=4096,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=max(1, round(settings.shutdown.drain_seconds)),
-        ssl_certfile=tls.certificate, ssl_keyfile=tls.key,
-    )  # fmt: skip
-    return config, gateway
+        gateway.app,
+        http=gateway.lane if fast else "httptools",
+        loop="uvloop",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws="none",
+        backlog=4096,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown.drain_seconds)),
+        ssl_certfile=settings.listen.tls.certificate,
+        ssl_keyfile=settings.listen.tls.key,
+    )
+    return Server(config, gateway)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket, not listening yet. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -127,5 +135,5 @@ def _bind(host: str, port: int) -> socket.socket:
 def _set_up_logging(level: str) -> None:
     logging.basicConfig(level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("httpcore").setLevel(logging.WARNING)
+    for chatty in ("httpx", "httpcore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -22,16 +22,16 @@ class WorkerState(StrEnum):
     DRAINING = "draining"
 
 
-class Reason(StrEnum):
-    """Why a worker was chosen: the value of `x-router-reason`."""
+class Reason:
+    """Why a worker was chosen: the value of `x-router-reason`. Plain text, as an enum's hash costs what a choice costs."""
 
-    HOME = "home"
-    WARM = "warm"
-    SPILL = "spill"
-    COLD = "cold"
-    SESSION = "session"
-    LOAD = "load"
-    RETRY = "retry"
+    HOME: Final = "home"
+    WARM: Final = "warm"
+    SPILL: Final = "spill"
+    COLD: Final = "cold"
+    SESSION: Final = "session"
+    LOAD: Final = "load"
+    RETRY: Final = "retry"
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
     tokens: float
 
 
-class Key(NamedTuple):
+class Key(msgspec.Struct, frozen=True, gc=False):
     """`value` decides the ring order; `hot_depth` bytes of the prefix are hot (0: none)."""
 
     value: int

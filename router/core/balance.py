@@ -11,16 +11,15 @@ from router.contracts import Candidate, Ranked
 from router.types import Reason
 
 
-def by_work(candidates: Sequence[Candidate], now: float, reason: Reason = Reason.LOAD) -> Iterator[Ranked]:
+def by_work(candidates: Sequence[Candidate], now: float, reason: str = Reason.LOAD) -> Iterator[Ranked]:
     """Fewest waiting prefill tokens first, for its weight; then fewest requests in flight."""
     order = sorted(
         (c.wait(now) / c.weight, c.load.in_flight / c.weight, c.load.traffic / c.weight, c.id) for c in candidates
     )
-    for wait, _, _, worker in order:
-        yield Ranked(worker, reason, 0.0, wait)
+    return iter([Ranked(worker, reason, 0.0, wait) for wait, _, _, worker in order])
 
 
-def by_requests(candidates: Sequence[Candidate], reason: Reason = Reason.LOAD) -> Iterator[Ranked]:
+def by_requests(candidates: Sequence[Candidate], reason: str = Reason.LOAD) -> Iterator[Ranked]:
     """Fewest requests in flight first, for its weight."""
     for in_flight, _, worker in sorted(
         (c.load.in_flight / c.weight, c.load.traffic / c.weight, c.id) for c in candidates

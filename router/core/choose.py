@@ -19,7 +19,7 @@ class Choice(msgspec.Struct, frozen=True):
     """The worker, why, how many cached tokens are expected there, and who was passed over for its load."""
 
     seat: Seat
-    reason: Reason
+    reason: str
     expected: float
     passed: tuple[str, ...]
 
@@ -32,7 +32,8 @@ def choose(
         return None
     passed: tuple[str, ...] = ()
     pressed: Choice | None = None
-    for worker, reason, expected, _ in policy.order(ask, seats, now):
+    for ranked in policy.order(ask, seats, now):
+        worker, reason = ranked.worker, ranked.reason
         if worker in tried:
             continue
         seat = by_id[worker]
@@ -45,7 +46,7 @@ def choose(
         elif passed and ask.prefix.tokens:
             reason = Reason.SPILL
         if now >= seat.health.pressed_until:
-            return Choice(seat, reason, expected, passed)
-        pressed = pressed or Choice(seat, reason, expected, passed)
+            return Choice(seat, reason, ranked.expected, passed)
+        pressed = pressed or Choice(seat, reason, ranked.expected, passed)
         passed += (worker,)
     return pressed

@@ -1,9 +1,9 @@
 """A prompt's fingerprint: one hash for each rung of its prefix, every hash chained to the one before.
 
-Rungs are depths in bytes of the canonical prompt (`router/prompt.py`): 64, 128, 192, 256, then each about 15%
-further and at least 256 more, and last the end of the last full 256. So a 256 KB prompt has about fifty hashes,
-is read once, and two prompts share exactly the hashes of the rungs within their common beginning. The first three
-are finer than an engine's typical block of 16 tokens allows, so that short conversations keep their place too.
+Rungs are depths in bytes of the canonical prompt (`router/prompt.py`): 64, 256, then each about 15% further and at
+least 256 more, and last the end of the last full 256. So a 256 KB prompt has about forty-five hashes, is read once, and
+two prompts share exactly the hashes of the rungs within their common beginning. The first is an engine's typical block
+of 16 tokens, so that short conversations keep their place too.
 
 Chaining: the hash of a span is seeded with the hash before it, the first with the seed. xxHash (XXH3, 64 bits)
 is the same in every process and on every machine.
@@ -25,7 +25,7 @@ MOST_RUNGS = 64
 
 def rung_depths(most: int = MOST_RUNGS) -> tuple[int, ...]:
     """The ladder's depths in bytes, ascending; `most` of them reach about 5 MB."""
-    depths = [64, 128, 192, STEP]
+    depths = [64, STEP]
     while len(depths) < most:
         further = int(depths[-1] * GROWTH) // STEP * STEP
         depths.append(max(further, depths[-1] + STEP))

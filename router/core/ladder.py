@@ -2,8 +2,8 @@
 
 A fixed depth is a trap. Every request of some workloads begins with the same thousands of tokens, and a key that
 short would send all of them to one worker; a key that long would scatter the rest. A prefix is hot while it has more
-than `share / workers` of the recent requests. All rungs of a prompt are counted at once, so a long hot head is passed
-as soon as it has been seen often enough; counts halve every `window` requests and are dropped below one.
+than `share / workers` of the recent requests. Once a prompt's first rung is half way to hot all its rungs are counted, so
+a long hot head is passed soon after it has been seen often enough; counts halve every `window` requests and are dropped below one.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ class Ladder:
         self._since += 1
         if self._since >= self.window:
             self._age()
-        bar = self._bar(workers)
-        hashes, seen = prompt.hashes, self._seen
-        if hashes and hashes[-1] in seen:  # every rung is known, the usual case
-            for value in hashes:
-                seen[value] += 1.0
-            if seen[hashes[0]] <= bar:
-                return Key(hashes[0], prompt.depths[0], 0)
-        else:
-            for value in hashes:
-                count = seen[value] = seen.get(value, 0.0) + 1.0
-                if count < 2:
-                    break  # new here, so new further down too
+        hashes = prompt.hashes
+        if not hashes:
+            return Key(prompt.whole, 0, 0)
+        bar = self.share / (workers or 1) * self._total
+        if bar < self.least:
+            bar = self.least
+        seen = self._seen
+        head = hashes[0]
+        count = seen[head] = seen.get(head, 0.0) + 1.0
+        if count <= bar / 2:  # deeper rungs were seen no more often: they are counted once this one is half way to hot
+            return Key(head, prompt.depths[0], 0)
+        for value in hashes[1:]:
+            count = seen[value] = seen.get(value, 0.0) + 1.0
+            if count < 2:
+                break  # new here, so new further down too
         return self._key(prompt, bar, 0)
 
     def look(self, prompt: Fingerprint, workers: int) -> Key:
         """The key this prompt would get, without counting it."""
-        self._total += 1
-        bar = self._bar(workers)
-        self._total -= 1
+        bar = max(self.least, self.share / max(1, workers) * (self._total + 1))
         return self._key(prompt, bar, 1)
 
     def _key(self, prompt: Fingerprint, bar: float, more: int) -> Key:
@@ -64,9 +65,6 @@ class Ladder:
                 return Key(value, depth, hot_depth)
             hot_depth = depth
         return Key(prompt.hashes[-1], prompt.depths[-1], hot_depth)
-
-    def _bar(self, workers: int) -> float:
-        return max(self.least, self.share / max(1, workers) * self._total)
 
     def _age(self) -> None:
         self._since = 0

@@ -67,7 +67,15 @@ class Ring:
 
     def nearest(self, key: int, among: Container[str]) -> str | None:
         """The first worker on the walk that is one of `among`."""
-        return next((worker for worker in self.walk(key) if worker in among), None)
+        owners = self._owners
+        start = bisect_left(self._points, key)
+        for at in range(start, len(owners)):
+            if owners[at] in among:
+                return owners[at]
+        for at in range(min(start, len(owners))):
+            if owners[at] in among:
+                return owners[at]
+        return None
 
 
 def _place(text: str) -> int:

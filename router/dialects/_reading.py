@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,13 +15,30 @@ from router.prompt import CALL, NAME, media, stable, tagged, text
 Body = TypeVar("Body")
 
 NOT_JSON = "The request body is not valid JSON."
-COUNTS = re.compile(
-    rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens|cached_tokens|cache_read_input_tokens)"\s*:\s*(\d{1,12})'
-)
-MEANING = {
-    b"prompt_tokens": "prompt", b"input_tokens": "prompt", b"completion_tokens": "output", b"output_tokens": "output",
-    b"cached_tokens": "cached", b"cache_read_input_tokens": "cached",
-}  # fmt: skip
+NO_USAGE = Usage(None, None, None)
+
+
+class CachedTokens(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class ReportedUsage(msgspec.Struct, gc=False):
+    """Usage in OpenAI's and in Anthropic's names."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: CachedTokens | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: CachedTokens | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class Reporting(msgspec.Struct, gc=False):
+    usage: ReportedUsage | None = None
+
+
+_reporting = msgspec.json.Decoder(Reporting).decode
 
 
 def decode(body: bytes, strict: Callable[[bytes], Body], shape: type[Body]) -> Body | None:
@@ -77,19 +93,37 @@ def _is_text(part: dict[str, Any]) -> bool:
     return part.get("type") in (None, "text", "input_text", "output_text")
 
 
-def json_usage(tail: bytes, *, whole: bool = False) -> Usage:
-    """Usage from the last bytes of an answer, JSON or a stream of events.
+def reported(tail: bytes, before: int | None = None) -> tuple[ReportedUsage | None, int]:
+    """The last usage that an answer's last bytes report, and where it stands (-1: there is none).
 
-    The last `usage` that holds numbers counts; with `whole` the last number of each kind, wherever it stands. Inside a
-    JSON text every quote is escaped, so these names are found only where they are fields.
+    `tail` may be JSON or a stream of events and may begin anywhere. Inside a JSON text every quote is escaped, so the
+    name in its quotes is found only where it is a field; what follows it up to the line's end is read as the rest of
+    an object.
     """
-    at = tail.rfind(b'"usage"')
-    counts = COUNTS.findall(tail, at) if at >= 0 and not whole else []
-    while not counts and at > 0:
-        at = 0 if whole else tail.rfind(b'"usage"', 0, at)
-        counts = COUNTS.findall(tail, max(at, 0))
-    found = {MEANING[name]: int(number) for name, number in counts}
-    return Usage(found.get("prompt"), found.get("output"), found.get("cached"))
+    at = len(tail) if before is None else before
+    while (at := tail.rfind(b'"usage"', 0, at)) >= 0:
+        end = tail.find(b"\n", at)
+        rest = tail[at:] if end < 0 else tail[at:end]
+        for closing in (b"", b"}"):  # Anthropic's message_start nests its usage one object deeper
+            try:
+                usage = _reporting(b"{" + rest.rstrip().removesuffix(closing)).usage
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                continue
+            if usage is not None:
+                return usage, at
+            break
+    return None, -1
+
+
+def json_usage(tail: bytes) -> Usage:
+    """Usage in OpenAI's form."""
+    usage, _ = reported(tail)
+    if usage is None:
+        return NO_USAGE
+    details = usage.prompt_tokens_details or usage.input_tokens_details
+    prompt = usage.input_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+    output = usage.output_tokens if usage.completion_tokens is None else usage.completion_tokens
+    return Usage(prompt, output, details.cached_tokens if details else None)
 
 
 def event_data(event: bytes) -> bytes:

@@ -18,12 +18,12 @@ ERROR_TYPES = {
 }  # fmt: skip
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, gc=False):
     role: Any = ""
     content: Any = None
 
 
-class Messages(msgspec.Struct):
+class Messages(msgspec.Struct, gc=False):
     messages: list[Message] = []
     model: Any = None
     stream: Any = False
@@ -57,11 +57,17 @@ class Anthropic:
         return b"content_block_delta" in reading.event_data(event)[:256]
 
     def usage(self, tail: bytes) -> Usage:
-        """`input_tokens` leaves out what was read from the cache, so the prompt is the sum of both."""
-        usage = reading.json_usage(tail, whole=True)
-        if usage.prompt is None or usage.cached is None:
-            return usage
-        return Usage(usage.prompt + usage.cached, usage.output, usage.cached)
+        """A stream tells the input at its start and the output at its end. `input_tokens` leaves out what was read from
+        the cache, so the prompt is the sum of both."""
+        last, at = reading.reported(tail)
+        first, _ = reading.reported(tail, at) if at > 0 else (None, -1)
+        both = [usage for usage in (first, last) if usage is not None]
+        given = next((usage for usage in both if usage.input_tokens is not None), None)
+        output = last.output_tokens if last is not None else None
+        if given is None or given.input_tokens is None:
+            return Usage(None, output, None)
+        cached = given.cache_read_input_tokens
+        return Usage(given.input_tokens + (cached or 0), output, cached)
 
     def refusal(self, refusal: Refusal) -> tuple[bytes, bytes]:
         kind = ERROR_TYPES.get(refusal.status, "api_error")

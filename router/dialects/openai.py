@@ -15,7 +15,7 @@ CHAT = "/v1/chat/completions"
 TURNS = {role: opened(role) for role in ("system", "developer", "user", "assistant", "tool")}
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, gc=False):
     role: Any = ""
     content: Any = None
     tool_calls: Any = None
@@ -23,7 +23,7 @@ class Message(msgspec.Struct):
     tool_call_id: Any = None
 
 
-class Chat(msgspec.Struct):
+class Chat(msgspec.Struct, gc=False):
     messages: list[Message] = []
     model: Any = None
     stream: Any = False
@@ -32,7 +32,7 @@ class Chat(msgspec.Struct):
     prompt_cache_key: Any = None
 
 
-class Plain(msgspec.Struct):
+class Plain(msgspec.Struct, gc=False):
     """Completions, embeddings, responses, rerank, score and tokenize: whichever field carries the text."""
 
     model: Any = None
@@ -48,19 +48,19 @@ class Plain(msgspec.Struct):
     prompt_cache_key: Any = None
 
 
-class Delta(msgspec.Struct):
+class Delta(msgspec.Struct, gc=False):
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
     tool_calls: Any = None
 
 
-class StreamChoice(msgspec.Struct):
+class StreamChoice(msgspec.Struct, gc=False):
     delta: Delta | None = None
     text: Any = None
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     choices: list[StreamChoice] = []
     type: Any = None
 

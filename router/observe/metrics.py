@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from router import __version__
 from router.core.fleet import Fleet
-from router.events import AttemptFailed, Chosen, Finished, FirstToken, Panicked, Queued, WorkerLeft
+from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, WorkerLeft
 from router.observe.bus import Bus
 from router.observe.series import DECISION, NAME, Counter, Histogram
 from router.types import Reason, WorkerState
@@ -67,7 +67,6 @@ class Metrics(Collector):
         self._slo_requests = Counter("slo_requests", "Streams whose first token came in time, or not", "model", "met")
         self._counters = [value for value in vars(self).values() if isinstance(value, Counter)]
         self._histograms = [value for value in vars(self).values() if isinstance(value, Histogram)]
-        bus.on(Chosen, self._chosen)
         bus.on(AttemptFailed, self._failed)
         bus.on(FirstToken, self._token)
         bus.on(Finished, self._finished)
@@ -82,18 +81,20 @@ class Metrics(Collector):
 
     # What is counted.
 
-    def _chosen(self, event: Chosen) -> None:
-        self._decisions.values[self._policy, event.reason] += 1
-        if event.worker in self._fleet.seats:
-            self._predicted.values[self._model(event.model), event.worker] += event.predicted_cached_tokens
-            if event.reason is Reason.SPILL:
-                self._spills.values[(event.worker,)] += 1
-
     def _failed(self, event: AttemptFailed) -> None:
         if event.worker in self._fleet.seats:
             self._failures.values[event.worker, event.kind] += 1
         if event.retried:
             self._retries.values[(event.kind,)] += 1
+            self._decided(event, self._model(event.model))
+
+    def _decided(self, event: AttemptFailed | Finished, model: str) -> None:
+        """Each attempt's choice once: when it fails and another follows, or at the request's end."""
+        self._decisions.values[self._policy, event.reason or ""] += 1
+        if event.worker in self._fleet.seats:
+            self._predicted.values[model, event.worker] += event.predicted_cached_tokens
+            if event.reason == Reason.SPILL:
+                self._spills.values[(event.worker,)] += 1
 
     def _token(self, event: FirstToken) -> None:
         model = self._model(event.model)
@@ -112,8 +113,10 @@ class Metrics(Collector):
             self._cancelled.values[(event.cancelled_in,)] += 1
         if event.code is not None:
             self._rejected.values[(event.code,)] += 1
-        if event.worker is not None and event.status < 400:
-            self._tokens(event, row.labels[1])
+        if event.worker is not None:
+            self._decided(event, row.labels[1])
+            if event.status < 400:
+                self._tokens(event, row.labels[1])
 
     def _tokens(self, event: Finished, model: str) -> None:
         self._prompt.values[(model,)] += event.prompt_tokens

@@ -18,7 +18,8 @@ are always asked in the same order and a prefix returns home after a spill; amon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -46,75 +47,75 @@ class PrefixCost:
 
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
         if not ask.prefix.tokens:
-            yield from by_work(candidates, now)
-            return
-        held = ask.held
-        costs = self._warm(ask, candidates, now) if held else None
+            return by_work(candidates, now)
+        costs = self._warm(ask, candidates, now) if ask.held else None
         cold = costs is None
         if costs is None:
             costs = self._cold(ask, candidates, now)
-        home = self.ring.home(ask.key.value)
-        if home not in costs:
-            home = self.ring.nearest(ask.key.value, costs)
-        first = self._first(ask, costs)
-        yield _ranked(first, costs[first], held, home, cold=cold)
-        rank = {worker: at for at, worker in enumerate(self.ring.walk(ask.key.value))}
-        for worker in sorted(costs, key=lambda worker: (costs[worker], rank[worker])):
-            if worker != first:
-                yield _ranked(worker, costs[worker], held, home, cold=cold)
+        least = min(costs)
+        first = costs.index(least)
+        if len(costs) > 1 and sorted(costs)[1] <= least + EQUAL:
+            first = self._settle(ask, candidates, costs, least + EQUAL)
+        ranked = self._ranked(ask, candidates[first].id, costs[first], cold=cold)
+        # Nearly every caller takes one: the rest is a generator not begun, since leaving a begun one raises in it.
+        return chain((ranked,), self._rest(ask, candidates, costs, first, cold=cold))
 
-    def _cold(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> dict[str, float]:
+    def _rest(
+        self, ask: Ask, candidates: Sequence[Candidate], costs: Sequence[float], first: int, *, cold: bool
+    ) -> Iterator[Ranked]:
+        rank = {worker: at for at, worker in enumerate(self.ring.walk(ask.key.value))}
+        for at in sorted(range(len(costs)), key=lambda at: (costs[at], rank[candidates[at].id])):
+            if at != first:
+                yield self._ranked(ask, candidates[at].id, costs[at], cold=cold)
+
+    def _cold(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> list[float]:
         """Costs of a prompt that no candidate holds."""
         mean = sum([c.load.traffic for c in candidates]) / len(candidates) or 1.0
         share = ask.prefix.tokens / mean
-        return {c.id: (c.wait(now) + share * c.load.traffic) / c.weight for c in candidates}
+        return [(c.wait(now) + share * c.load.traffic) / c.weight for c in candidates]
 
-    def _warm(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> dict[str, float] | None:
+    def _warm(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> list[float] | None:
         """Costs of a prompt that some candidate holds; None when none does."""
         tokens, held, options = ask.prefix.tokens, ask.held, self.options
-        traffic, deepest = 0.0, 0
-        for c in candidates:
-            traffic += c.load.traffic
-            depth = held.get(c.id, 0)
-            if depth > deepest:
-                deepest = depth
+        depths = [held.get(c.id, 0) for c in candidates]
+        deepest = max(depths)
         if not deepest:
             return None
         hot = ask.key.hot_depth / BYTES_A_TOKEN
-        factor, discount, least = options.factor, options.factor - options.hot_factor, LEAST_SHARE * tokens
+        factor, least = options.factor, LEAST_SHARE * tokens
         base = options.smoothing * tokens
-        spread = max(0.0, tokens - deepest / BYTES_A_TOKEN) / ((traffic / len(candidates) + base) or 1.0)
-        costs = {}
-        for c in candidates:
-            cached = held.get(c.id, 0) / BYTES_A_TOKEN
+        mean = sum([c.load.traffic for c in candidates]) / len(candidates)
+        spread = max(0.0, tokens - deepest / BYTES_A_TOKEN) / ((mean + base) or 1.0)
+        costs = []
+        for c, depth in zip(candidates, depths, strict=True):
+            cached = depth / BYTES_A_TOKEN
             new = tokens - cached
             if new < least:
                 new = least
             cost = c.wait(now) + factor * new + spread * (c.load.traffic + base)
             if cached < hot:
-                cost -= discount * min(new, hot - cached)
-            costs[c.id] = cost / c.weight
+                cost -= (factor - options.hot_factor) * min(new, hot - cached)
+            costs.append(cost / c.weight)
         return costs
 
-    def _first(self, ask: Ask, costs: Mapping[str, float]) -> str:
-        bar = min(costs.values()) + EQUAL
-        ties = [worker for worker, cost in costs.items() if cost <= bar]
-        if len(ties) == 1:
-            return ties[0]
+    def _settle(self, ask: Ask, candidates: Sequence[Candidate], costs: Sequence[float], bar: float) -> int:
+        """Which of equal costs goes first."""
+        ties = {c.id: at for at, c in enumerate(candidates) if costs[at] <= bar}
         holding = [worker for worker in ties if worker in ask.held]
         if len(holding) == 1:
-            return holding[0]
-        if holding:
-            return self.ring.nearest(ask.prefix.hashes[0], holding) or holding[0]
-        return self.ring.nearest(ask.key.value, ties) or ties[0]
+            return ties[holding[0]]
+        key = ask.prefix.hashes[0] if holding else ask.key.value
+        return ties[self.ring.nearest(key, holding or ties) or next(iter(ties))]
 
-
-def _ranked(worker: str, cost: float, held: Mapping[str, int], home: str | None, *, cold: bool) -> Ranked:
-    if cold:
-        return Ranked(worker, Reason.COLD, 0.0, cost)
-    depth = held.get(worker, 0)
-    reason = Reason.HOME if worker == home else Reason.WARM if depth else Reason.SPILL
-    return Ranked(worker, reason, depth / BYTES_A_TOKEN, cost)
+    def _ranked(self, ask: Ask, worker: str, cost: float, *, cold: bool) -> Ranked:
+        if cold:
+            return Ranked(worker, Reason.COLD, 0.0, cost)
+        depth = ask.held.get(worker, 0)
+        if worker == self.ring.home(ask.key.value):
+            reason = Reason.HOME
+        else:
+            reason = Reason.WARM if depth else Reason.SPILL
+        return Ranked(worker, reason, depth / BYTES_A_TOKEN, cost)
 
 
 def build(options: Options, tools: PolicyTools) -> PrefixCost:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from router.contracts import Dialect, Request, Story, Teller
+from router.contracts import Place, Story, Teller
 from router.proxy.headers import Headers
 
 Message = MutableMapping[str, Any]
@@ -74,9 +74,9 @@ class AsgiSink:
 class AsgiEndpoint:
     """An ASGI application for the proxied paths."""
 
-    def __init__(self, teller: Teller, dialect: Dialect, read_seconds: float) -> None:
+    def __init__(self, teller: Teller, place: Place, read_seconds: float) -> None:
         self.teller = teller
-        self.dialect = dialect
+        self.place = place
         self.read_seconds = read_seconds
 
     async def __call__(
@@ -87,8 +87,7 @@ class AsgiEndpoint:
         if scope.get("query_string"):
             target += b"?" + scope["query_string"]
         headers = [(name.lower(), value) for name, value in scope["headers"]]
-        client = scope["client"][0] if scope.get("client") else ""
-        story = sink.story = self.teller.open(Request(scope["path"], target, headers, client), self.dialect, sink)
+        story = sink.story = self.teller.open(self.place, target, headers, sink)
         story.begin(headers)
         watcher = asyncio.create_task(self._watch(sink, story, receive))
         try:

@@ -5,9 +5,10 @@ A request's headers are read once (`take_in`): most become lines for the worker,
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
+from itertools import count
+from secrets import token_hex
 
 from router.core.mind import Caller
 
@@ -26,6 +27,8 @@ NOT_TO_CLIENTS = HOP_BY_HOP | OWN | {b"content-length"}
 PLAIN_CONNECTION = frozenset((b"keep-alive", b"close", b""))
 AWS_SCHEME = b"aws4-"
 SESSION_COOKIE = b"session_id"
+_PROCESS = token_hex(8)
+_count = count(1)
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
@@ -74,10 +77,10 @@ def _read_here(taken: Intake, name: bytes, value: bytes) -> None:
 
 
 def request_id(given: bytes | None) -> str:
-    """The caller's id when it is short and safe to log, else a new one of 128 random bits."""
+    """The caller's id when it is short and safe to log, else a new one: 64 random bits of this process and a count."""
     if given is not None and SAFE_ID.fullmatch(given):
         return given.decode("ascii")
-    return os.urandom(16).hex()
+    return "%s%016x" % (_PROCESS, next(_count))
 
 
 def named_in_connection(value: bytes) -> frozenset[bytes]:
@@ -87,13 +90,13 @@ def named_in_connection(value: bytes) -> frozenset[bytes]:
 
 def to_client(headers: Headers) -> Headers:
     """The worker's headers that go on to the client; names are lower case already."""
-    passed = []
+    passed = [header for header in headers if header[0] not in NOT_TO_CLIENTS]
+    if len(passed) == len(headers):
+        return passed
     named: frozenset[bytes] = frozenset()
-    for header in headers:
-        if header[0] not in NOT_TO_CLIENTS:
-            passed.append(header)
-        elif header[0] == b"connection" and header[1].lower() not in PLAIN_CONNECTION:
-            named |= named_in_connection(header[1])
+    for name, value in headers:
+        if name == b"connection" and value.lower() not in PLAIN_CONNECTION:
+            named |= named_in_connection(value)
     if named:
         passed = [header for header in passed if header[0] not in named]
     return passed

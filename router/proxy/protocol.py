@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from router.contracts import Request, Story, Teller
+from router.contracts import Story, Teller
 from router.errors import HeadersTooLarge, InvalidRequest, Refusal
 from router.proxy.headers import Headers
 from router.proxy.sweep import Sweep
@@ -62,38 +62,66 @@ class ClientLimits:
 
 
 class FastSink:
-    """The client's side of one request. Stands where uvicorn keeps its request's cycle, with what uvicorn touches."""
+    """The client's side of one request. Stands where uvicorn keeps its request's cycle, with what uvicorn touches.
 
-    __slots__ = ("_chunked", "_complete", "_eof_ends", "_lane", "_old", "_out", "_quiet", "disconnected", "keep_alive",
-                 "message_event", "response_complete", "story")  # fmt: skip
+    It lets go of its story at the end, so that both are freed at once: waiting for the garbage collector would cost
+    more than the request.
+    """
 
-    story: Story
+    __slots__ = ("_chunked", "_complete", "_eof_ends", "_lane", "_old", "_out", "_story", "disconnected", "keep_alive",
+                 "response_complete")  # fmt: skip
 
     def __init__(self, lane: FastLane, *, old: bool, keep_alive: bool) -> None:
         self._lane = lane
         self._old = old
         self._out: list[bytes] = []
-        self._chunked = self._eof_ends = self._complete = self._quiet = False
+        self._story: Story | None = None
+        self._chunked = self._eof_ends = self._complete = False
         self.keep_alive = keep_alive
         self.response_complete = self.disconnected = False
-        self.message_event = self  # uvicorn sets it when the client has gone
+
+    @property
+    def message_event(self) -> FastSink:
+        """uvicorn sets it when the client has gone."""
+        return self
 
     def set(self) -> None:
         if self.disconnected:
             self.gone()
 
-    def gone(self) -> None:
-        if not self.response_complete:
-            self.response_complete = True
-            self.story.cancel()
+    def begin(self, story: Story, headers: Headers) -> None:
+        self._story = story
+        story.begin(headers)
+
+    def feed(self, data: bytes) -> None:
+        if self._story is not None:
+            self._story.feed(data)
 
     def received(self) -> None:
         """The request is whole."""
         self._complete = True
-        if self._quiet:
-            self._lane.linger_over()
+        if self._story is not None:
+            self._story.complete()
         else:
-            self.story.complete()
+            self._lane.transport.close()  # it was refused on the way, and that was told
+
+    def late(self) -> None:
+        if self._story is not None:
+            self._story.late()
+
+    def pause(self) -> None:
+        if self._story is not None:
+            self._story.pause()
+
+    def resume(self) -> None:
+        if self._story is not None:
+            self._story.resume()
+
+    def gone(self) -> None:
+        story, self._story = self._story, None
+        self.response_complete = True
+        if story is not None:
+            story.cancel()
 
     def head(self, status: int, headers: Headers, length: int | None) -> None:
         if self.response_complete:
@@ -132,8 +160,8 @@ class FastSink:
             self._out.append(b"0\r\n\r\n")
         self.flush()
         self.response_complete = True
+        self._story = None
         if not self._complete:
-            self._quiet = True
             self._lane.linger()
             return
         if not self.keep_alive:
@@ -145,6 +173,7 @@ class FastSink:
             return
         self.flush()
         self.response_complete = True
+        self._story = None
         if self._eof_ends:
             self._lane.reset_on_close()
         self._lane.transport.close()
@@ -195,30 +224,30 @@ class FastLane(HttpToolsProtocol):
         if self._head_bytes + self._read_bytes > self.limits.header_bytes and self._head_too_large():
             self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
             return
-        path, _, _ = self.url.partition(b"?")
-        dialect = self.teller.paths.get(path)
-        if dialect is None or self.parser.get_method() != b"POST" or not self._free() or self.parser.should_upgrade():
+        place = self.teller.paths.get(self.url) or self.teller.paths.get(self.url.partition(b"?")[0])
+        if place is None or self.parser.get_method() != b"POST" or not self._free() or self.parser.should_upgrade():
             self._leave_to_app()
             return
+        keep_alive = self.parser.should_keep_alive()
         old = self.parser.get_http_version() == "1.0"
-        sink = FastSink(self, old=old, keep_alive=not old and self.parser.should_keep_alive())
+        sink = FastSink(self, old=old, keep_alive=keep_alive and not old)
         self.cycle = self._sink = sink  # type: ignore[assignment]
-        client = self.client[0] if self.client else ""
-        story = sink.story = self.teller.open(Request(path.decode(), self.url, self.headers, client), dialect, sink)
-        story.begin(self.headers)
+        sink.begin(self.teller.open(place, self.url, self.headers, sink), self.headers)
         if self.expect_100_continue and not sink.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        if type(self.cycle) is FastSink:
-            self.cycle.story.feed(body)
+        cycle: object = self.cycle
+        if type(cycle) is FastSink:
+            cycle.feed(body)
         elif not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_message = False
-        if type(self.cycle) is FastSink:
-            self.cycle.received()
+        cycle: object = self.cycle
+        if type(cycle) is FastSink:
+            cycle.received()
         elif not self.transport.is_closing():
             super().on_message_complete()
 
@@ -256,7 +285,7 @@ class FastLane(HttpToolsProtocol):
         self.deadline = inf
         sink = self._sink
         if sink is not None and not sink.response_complete and self._in_message:
-            sink.story.late()
+            sink.late()
         elif self._sink is None or self._sink.response_complete:
             self.transport.close()  # idle for long enough, or done lingering
         else:
@@ -265,9 +294,6 @@ class FastLane(HttpToolsProtocol):
     def linger(self) -> None:
         """The answer is out and the client still sends: read on for a moment, so that no reset destroys the answer."""
         self.deadline = self.sweep.clock() + LINGER_SECONDS
-
-    def linger_over(self) -> None:
-        self.transport.close()
 
     def reset_on_close(self) -> None:
         """Where only the connection's end ends a body, a cut must not look like one."""
@@ -283,7 +309,7 @@ class FastLane(HttpToolsProtocol):
             self._sink.gone()
         elif self.transport.is_closing():
             return
-        content_type, body = next(iter(self.teller.paths.values())).refusal(refusal)
+        content_type, body = next(iter(self.teller.paths.values())).dialect.refusal(refusal)
         self.transport.write(
             STATUS_LINE[refusal.status]
             + b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (content_type, len(body), body)
@@ -295,7 +321,8 @@ class FastLane(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """As uvicorn's, but a keep-alive connection's time is swept and needs no timer."""
-        if self.pipeline or type(self.cycle) is not FastSink:
+        cycle: object = self.cycle
+        if self.pipeline or type(cycle) is not FastSink:
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
@@ -306,14 +333,14 @@ class FastLane(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._sink is not None and not self._sink.response_complete:
-            self._sink.story.pause()
+            self._sink.pause()
             self.deadline = self.sweep.clock() + self.limits.write_seconds
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._sink is not None and not self._sink.response_complete:
             self.deadline = inf
-            self._sink.story.resume()
+            self._sink.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.sweep.forget(self)

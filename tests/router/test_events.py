@@ -32,5 +32,5 @@ def test_what_never_came_is_none_and_not_zero() -> None:
 
 def test_the_facts_of_the_house_are_these() -> None:
     assert {kind.__name__ for kind in KINDS} >= {
-        "Chosen", "AttemptFailed", "FirstByte", "FirstToken", "Finished", "WorkerChanged",
+        "Chosen", "AttemptFailed", "FirstToken", "Finished", "WorkerChanged",
     }  # fmt: skip

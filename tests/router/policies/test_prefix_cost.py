@@ -1,0 +1,130 @@
+"""The default: the ring proposes, a cost decides."""
+
+import pytest
+
+from router.contracts import Policy, PolicyTools, Ranked
+from router.policies.prefix_cost import Options, build
+from router.types import Reason
+from tests.support.fleets import Look, ask_of, named, ring_of
+
+RING = ring_of(named(8))
+TEXT = b"\xffTuser\xfe" + b"a long beginning " * 240  # 4,088 bytes, 1,022 tokens
+TOKENS = len(TEXT) / 4
+
+
+def policy(**options: float) -> Policy:
+    return build(Options(**options), PolicyTools(RING, None))
+
+
+def order(looks: list[Look], *, options: dict[str, float] | None = None, **ask: object) -> list[Ranked]:
+    return list(policy(**(options or {})).order(ask_of(TEXT, **ask), looks, 0.0))  # type: ignore[arg-type]
+
+
+def idle(**special: Look) -> list[Look]:
+    return [special.get(name, Look(name)) for name in named(8)]
+
+
+def test_a_prompt_nobody_knows_goes_home_when_all_are_idle() -> None:
+    ranked = order(idle())
+    assert [each.worker for each in ranked] == list(RING.walk(ask_of(TEXT).key.value))
+    assert {each.reason for each in ranked} == {Reason.COLD}
+
+
+def test_a_prompt_nobody_knows_goes_where_the_least_waits() -> None:
+    looks = [Look(name, waiting=0.0 if name == "w3" else 10.0) for name in named(8)]
+    assert order(looks)[0].worker == "w3"
+
+
+def test_a_prompt_nobody_knows_goes_where_less_came_together() -> None:
+    looks = [Look(name, traffic=100.0 if name == "w3" else 10_000.0) for name in named(8)]
+    assert order(looks)[0].worker == "w3"
+
+
+def test_a_cold_cost_is_the_wait_and_the_prompt_by_its_share_of_the_traffic() -> None:
+    looks = [Look(name, traffic=200.0 if name == "w0" else 100.0, waiting=7.0) for name in named(8)]
+    costs = {each.worker: each.cost for each in order(looks)}
+    mean = 900.0 / 8
+    assert costs["w0"] == pytest.approx(7.0 + TOKENS * 200.0 / mean)
+    assert costs["w1"] == pytest.approx(7.0 + TOKENS * 100.0 / mean)
+
+
+@pytest.mark.parametrize("holder", named(8))
+def test_the_holder_costs_least_while_nothing_waits(holder: str) -> None:
+    ranked = order(idle(), held={holder: 3840})
+    assert ranked[0].worker == holder
+    assert ranked[0].expected == 960.0
+    assert ranked[0].reason is (Reason.HOME if holder == RING.home(ask_of(TEXT).key.value) else Reason.WARM)
+
+
+def test_the_deeper_holder_costs_less() -> None:
+    assert [each.worker for each in order(idle(), held={"w2": 1024, "w5": 3840})][:2] == ["w5", "w2"]
+
+
+def test_a_token_to_compute_costs_four_that_wait() -> None:
+    """w5 holds 960 of 1,022 tokens: it may wait for four times what it saves, less the floor of 5%, before w2 is cheaper."""
+    saved = 3840 / 4 - 1024 / 4
+    near = {"w2": 1024, "w5": 3840}
+    assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved - 1)), held=near)[0].worker == "w5"
+    assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved + 1)), held=near)[0].worker == "w2"
+
+
+def test_within_a_hot_prefix_a_token_costs_one_that_waits() -> None:
+    near = {"w2": 1024, "w5": 3840}
+    saved = 3840 / 4 - 1024 / 4
+    looks = idle(w5=Look("w5", in_flight=1, waiting=saved + 1))
+    assert order(looks, held=near, hot_depth=3840)[0].worker == "w2"
+    looks = idle(w5=Look("w5", in_flight=1, waiting=saved - 1))
+    assert order(looks, held=near, hot_depth=3840)[0].worker == "w5"
+
+
+def test_a_hot_prefix_stays_on_its_holder_while_nothing_waits_there() -> None:
+    assert order(idle(), held={"w5": 3840}, hot_depth=3840)[0].worker == "w5"
+
+
+def test_at_least_five_percent_of_a_prompt_is_computed() -> None:
+    full = len(TEXT) // 256 * 256
+    ranked = order(idle(), held={"w5": len(TEXT)}, options={"smoothing": 0.0})
+    assert full
+    assert ranked[0].cost == pytest.approx(4 * 0.05 * TOKENS)
+
+
+def test_tokens_nobody_holds_go_where_less_came_together_once_much_was_sent() -> None:
+    held = {"w2": 1024, "w5": 1024}
+    for busy, other in (("w2", "w5"), ("w5", "w2")):
+        looks = [Look(name, traffic=200_000.0 if name == busy else 100_000.0) for name in named(8)]
+        assert order(looks, held=held)[0].worker == other
+
+
+def test_equal_holders_are_always_asked_in_the_ring_order_of_the_first_rung() -> None:
+    ask = ask_of(TEXT, held={"w2": 3840, "w5": 3840, "w7": 3840})
+    nearest = RING.nearest(ask.prefix.hashes[0], {"w2", "w5", "w7"})
+    for looks in (idle(), idle()[::-1]):
+        assert next(iter(policy().order(ask, looks, 0.0))).worker == nearest
+
+
+def test_twice_the_weight_bears_twice_the_wait() -> None:
+    looks = [Look("w0", weight=2.0, waiting=1500.0), Look("w1", waiting=800.0)]
+    assert order(looks)[0].worker == "w0"
+    looks = [Look("w0", weight=2.0, waiting=1700.0), Look("w1", waiting=800.0)]
+    assert order(looks)[0].worker == "w1"
+
+
+def test_a_holder_that_cannot_be_used_does_not_count() -> None:
+    ranked = order(idle(), held={"gone": 3840})
+    assert {each.reason for each in ranked} == {Reason.COLD}
+    assert {each.expected for each in ranked} == {0.0}
+
+
+def test_a_worker_that_holds_nothing_and_is_chosen_for_its_idleness_is_a_spill_or_home() -> None:
+    busy = Look("w5", in_flight=9, waiting=1e6)
+    ranked = order(idle(w5=busy), held={"w5": 3840})
+    assert ranked[0].worker != "w5"
+    assert ranked[0].reason in (Reason.SPILL, Reason.HOME)
+    assert ranked[-1].worker == "w5"
+
+
+def test_costs_never_fall_along_the_order() -> None:
+    looks = [Look(name, waiting=at * 37.0 % 11, traffic=at * 1000.0) for at, name in enumerate(named(8))]
+    for held in ({}, {"w1": 1024, "w3": 3840, "w6": 64}):
+        costs = [each.cost for each in order(looks, held=held)]
+        assert all(after >= before - 1e-6 for before, after in zip(costs, costs[1:], strict=False))
