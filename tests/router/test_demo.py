@@ -5,6 +5,7 @@ import json
 import signal
 import threading
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -59,6 +60,18 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> type[PretendFleet]:
     return fresh
 
 
+@pytest.fixture
+def told_once_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the moment when there is nothing left to do but serve."""
+    report = demo_module._report
+
+    def reported(*arguments: Any) -> None:
+        report(*arguments)
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+
+    monkeypatch.setattr(demo_module, "_report", reported)
+
+
 def interrupt_after(seconds: float, number: int = signal.SIGINT) -> None:
     thread = threading.Timer(seconds, signal.raise_signal, [number])
     thread.daemon = True
@@ -94,14 +107,16 @@ def test_a_load_is_never_longer_than_needed_nor_too_short_to_show_anything() -> 
     assert _load_seconds(LEAST_SECONDS, 9.0) == LEAST_LOAD
 
 
+@pytest.mark.usefixtures("told_once_it_serves")
 def test_the_baseline_comes_first_and_the_default_policy_second(fleet: type[PretendFleet]) -> None:
-    assert demo(3, 8080, 1.5, as_json=True) == 0
+    assert demo(3, 8080, None, as_json=True) == 0
     assert fleet.started == ["random", Settings().routing.policy]
     assert fleet.stopped >= 2
 
 
+@pytest.mark.usefixtures("told_once_it_serves")
 def test_with_json_standard_output_is_one_object(fleet: type[PretendFleet], capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo(3, 8080, 1.5, as_json=True) == 0
+    assert demo(3, 8080, None, as_json=True) == 0
     captured = capsys.readouterr()
     said = json.loads(captured.out)
     assert said["policies"]["random"]["ttft_p50"] == 0.1
@@ -109,19 +124,26 @@ def test_with_json_standard_output_is_one_object(fleet: type[PretendFleet], caps
     assert "90% sooner" in captured.err
 
 
+@pytest.mark.usefixtures("told_once_it_serves")
 def test_without_json_the_table_and_the_pages_address_are_printed(
     fleet: type[PretendFleet], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert demo(3, 8080, 1.5, as_json=False) == 0
+    assert demo(3, 8080, None, as_json=False) == 0
     out = capsys.readouterr().out
     assert "prompt tokens from cache" in out
     assert out.rstrip().endswith("The live page: http://127.0.0.1:8080/")
 
 
+@pytest.mark.usefixtures("told_once_it_serves")
 def test_ctrl_c_while_it_serves_is_a_good_end(fleet: type[PretendFleet]) -> None:
-    interrupt_after(1.5)
     assert demo(3, 8080, None, as_json=True) == 0
     assert fleet.stopped >= 2
+
+
+def test_it_ends_by_itself_when_its_time_is_up(fleet: type[PretendFleet]) -> None:
+    began = monotonic()
+    assert demo(3, 8080, 3.0, as_json=True) == 0
+    assert 3.0 <= monotonic() - began < 4.0
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)])

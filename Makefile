@@ -1,0 +1,44 @@
+# `make demo` and `make test` do all their own set-up; nothing but Python 3.11+ is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := requirements-dev.lock
+WORKERS ?= 2
+
+.PHONY: demo test check format bench compose lock clean
+
+demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
+	@$(BIN)/prefix-router demo $(DEMO_ARGS)
+
+test: check  ## every test; what needs a program of the system is skipped by name where that is missing
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(TEST_ARGS)
+
+check: .venv/.ready  ## the one gate: format, lint, strict types, the floors of the house
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/pytest -q --no-header tests/house
+
+format: .venv/.ready
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: .venv/.ready  ## CPU per request on this machine
+	@$(BIN)/python bench/cpu.py $(BENCH_ARGS)
+
+compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
+	docker compose up --build
+
+# The installation, made anew when the lock or the project's own file changes. Hashes are checked.
+.venv/.ready: $(LOCK) pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock:  ## resolve the lock files anew (needs uv)
+	uv pip compile pyproject.toml --universal --extra events --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
+	uv pip compile pyproject.toml --universal --extra events --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
