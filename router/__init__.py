@@ -2,11 +2,11 @@
 
 The house has six floors, and imports go down only:
 
-    floor 5  the door     cli, demo, __main__              commands, files, the environment, tables
-    floor 4  the wiring   wiring, app, admin, plugins      settings -> a built house; the FastAPI app
-    floor 3  the story    journey                          one request's life, top to bottom
-    floor 2  the hands    proxy, discovery, signals, observe, clock      all I/O
-    floor 1  the mind     core, policies, dialects, settings             pure and synchronous
+    floor 5  the door     cli, demo, demo_client, demo_fleet, demo_load, demo_table, show, __main__
+    floor 4  the wiring   wiring, app, admin, explain, plugins, server     settings -> a built house under uvicorn
+    floor 3  the story    house, journey, attempt, elsewhere, waiting, ending     one request's life
+    floor 2  the hands    proxy, discovery, signals, observe, clock     all I/O
+    floor 1  the mind     core, policies, dialects, settings, layers     pure and synchronous
     floor 0  the words    types, prompt, events, errors, contracts, address
 
 Nothing on floors 0 and 1 knows the time, the network, the log or the meter: what they need is handed in.

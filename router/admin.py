@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from hmac import compare_digest
 from ipaddress import ip_address
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import ValidationError
 
 from router.core.fleet import Seat
+from router.core.health import DRAIN, UNDRAIN, Signal
 from router.discovery.roster import Roster
 from router.errors import AdminOnly, InvalidRequest, Refusal
 from router.explain import explain
 from router.house import House
+from router.layers import effective, fault
 from router.observe.decisions import Decisions
-from router.settings import Settings, WorkerSettings, effective
+from router.settings import Settings, WorkerSettings
 
 FORWARDING = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -29,21 +31,32 @@ class UnknownWorker(Refusal):
     status, code = 404, "unknown_worker"
 
 
-def build_admin(
-    house: House,
-    roster: Roster,
-    apply: Callable[[], None],
-    decisions: Decisions,
-    settings: Settings,
-    origins: dict[str, str],
-) -> APIRouter:
-    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(_guard(settings))])
+class Desk(NamedTuple):
+    """What the admin routes work with."""
 
-    def seat(worker_id: str) -> Seat:
-        found = house.fleet.seats.get(worker_id)
+    house: House
+    roster: Roster
+    apply: Callable[[], None]
+    decisions: Decisions
+    settings: Settings
+    origins: dict[str, str]
+
+    def seat(self, worker_id: str) -> Seat:
+        found = self.house.fleet.seats.get(worker_id)
         if found is None:
             raise UnknownWorker("No worker has this id; GET /admin/workers lists them.", param="id")
         return found
+
+
+def build_admin(desk: Desk) -> APIRouter:
+    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(_guard(desk.settings))])
+    _add_worker_routes(routes, desk)
+    _add_views(routes, desk)
+    return routes
+
+
+def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
+    house = desk.house
 
     @routes.get("/workers")
     async def workers() -> dict[str, Any]:
@@ -52,55 +65,52 @@ def build_admin(
         return {"workers": [_row(each, now) for each in house.fleet.seats.values()], "panic": house.fleet.panicking}
 
     @routes.post("/workers", status_code=201)
-    async def add(response: Response, body: dict[str, Any] = Body()) -> dict[str, Any]:
+    async def add(response: Response, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         """Add a worker (201), or update the one with its id (200). Fields as in the settings; `url` is needed."""
         try:
             worker = WorkerSettings.model_validate(body).worker()
         except ValidationError as wrong:
-            faults = [
-                f"{'.'.join(map(str, e['loc']))}: {str(e['msg']).removeprefix('Value error, ')}" for e in wrong.errors()
-            ]
-            raise InvalidRequest("; ".join(faults)) from None
+            raise InvalidRequest("; ".join(map(fault, wrong.errors()))) from None
         if worker.id in house.fleet.seats:
             response.status_code = 200
-        roster.add(worker)
-        apply()
+        desk.roster.add(worker)
+        desk.apply()
         return _row(house.fleet.seats[worker.id], house.clock())
 
     @routes.delete("/workers/{worker_id}", status_code=204)
     async def remove(worker_id: str) -> None:
         """Forget a worker; its running requests finish."""
-        roster.remove(seat(worker_id).id)
-        apply()
+        desk.roster.remove(desk.seat(worker_id).id)
+        desk.apply()
 
     @routes.post("/workers/{worker_id}/drain")
     async def drain(worker_id: str) -> dict[str, Any]:
         """No new requests for this worker; running ones finish."""
-        return _moved(house, seat(worker_id), house.fleet.drain)
+        return _signalled(house, desk.seat(worker_id), DRAIN)
 
     @routes.post("/workers/{worker_id}/undrain")
     async def undrain(worker_id: str) -> dict[str, Any]:
         """Take it in again."""
-        return _moved(house, seat(worker_id), house.fleet.undrain)
+        return _signalled(house, desk.seat(worker_id), UNDRAIN)
 
+
+def _add_views(routes: APIRouter, desk: Desk) -> None:
     @routes.post("/explain")
     async def explained(request: Request, path: str | None = None) -> dict[str, Any]:
         """Where this request body would go now, and why, without sending it. `path`: the API path it is meant for."""
         headers = [(name.lower(), value) for name, value in request.headers.raw if name.lower() != b"authorization"]
-        return explain(house, await request.body(), path, headers)
+        return explain(desk.house, await request.body(), path, headers)
 
     @routes.get("/decisions")
     async def latest() -> dict[str, Any]:
         """The latest decisions, newest first."""
-        return {"decisions": decisions.latest()}
+        return {"decisions": desk.decisions.latest()}
 
     @routes.get("/config")
     async def config() -> dict[str, Any]:
         """The effective settings and where each came from; secrets masked."""
-        rows = effective(settings, origins)
+        rows = effective(desk.settings, desk.origins)
         return {"settings": [{"path": path, "value": value, "origin": origin} for path, value, origin in rows]}
-
-    return routes
 
 
 def _guard(settings: Settings) -> Callable[[Request], None]:
@@ -138,9 +148,6 @@ def _row(seat: Seat, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _moved(house: House, seat: Seat, move: Callable[[Seat, float], Any]) -> dict[str, Any]:
-    changed = move(seat, house.clock())
-    if changed is not None:
-        house.emit(changed)
-        house.freed()
+def _signalled(house: House, seat: Seat, signal: Signal) -> dict[str, Any]:
+    house.signal(seat, signal, "admin")
     return _row(seat, house.clock())

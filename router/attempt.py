@@ -13,6 +13,7 @@ from router.core.choose import Choice
 from router.core.health import REQUEST_FAILED
 from router.core.load import Lease
 from router.core.retry import BACK_PRESSURE, is_fault
+from router.elsewhere import failed, may_ask_another, turned_away
 from router.errors import AttemptError
 from router.proxy.exchange import Connection
 from router.proxy.headers import Headers, retry_after
@@ -65,7 +66,7 @@ class Attempt:
     def on_head(self, status: int, headers: Headers, length: int | None) -> None:
         if status in BACK_PRESSURE:
             self.choice.seat.health.press(self.journey.house.clock(), retry_after(headers))
-            if self.journey.may_ask_another(status):
+            if may_ask_another(self.journey, status):
                 self.held = Held(status, headers, length, self.choice)
                 return
         self._begin_answer(status, headers, length)
@@ -90,7 +91,7 @@ class Attempt:
         self.connection = None
         self.release()
         if self.held is not None:
-            self.journey.turned_away(self.held)
+            turned_away(self.journey, self.held)
         else:
             self.journey.done(self.choice.seat)
 
@@ -98,9 +99,9 @@ class Attempt:
         self.connection = None
         self.release()
         if self.held is not None:
-            self.journey.turned_away(self.held)
+            turned_away(self.journey, self.held)
         else:
-            self.journey.failed(failure, self)
+            failed(self.journey, failure, self)
 
     def _begin_answer(self, status: int, headers: Headers, length: int | None) -> None:
         journey = self.journey

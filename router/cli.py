@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 
 from router import __version__
+from router.layers import SettingsError, effective, from_environment, load
 from router.plugins import dialect_names, policy_faults, policy_names
-from router.settings import Settings, SettingsError, effective, from_environment, load
+from router.settings import Settings
 
 URL = "http://127.0.0.1:8080"
 

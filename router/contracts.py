@@ -181,7 +181,7 @@ class Story(Protocol):
 
 
 class Teller(Protocol):
-    """Opens stories: what a sink needs of the house. `target` is the raw path and query; header names are lower case."""
+    """Opens stories: what a sink needs of the house. `target`: the raw path and query; header names are lower case."""
 
     @property
     def paths(self) -> Mapping[bytes, Place]: ...

@@ -21,7 +21,7 @@ import httpx
 
 from router.clock import monotonic
 from router.demo_load import BLOCK_TOKENS, CACHE_BLOCKS, DECODE, PREFILL
-from router.settings import PREFIX
+from router.layers import PREFIX
 
 START_SECONDS = 20.0
 STOP_SECONDS = 3.0

@@ -1,13 +1,12 @@
 """The story: one request's life, top to bottom.
 
     begin, feed, complete        the request comes in
-    _route, _attempt, _send      read, hash, choose, send
-    answer, first_token, done    the answer passes (attempt.py moves its bytes)
-    failed, turned_away          another worker, where the law allows
-    cancel, _refuse, _finish     every end: what was taken goes back, once
+    _route, try_one, send        read, hash, choose, send (waiting.py: when every worker is full)
+    answer, first_token, done    the answer passes (attempt.py moves its bytes; elsewhere.py: another worker)
+    cancel, refuse, finish       every end: what was taken goes back, once
 
 Driven by callbacks, so that the fast lane needs no task and no event; each step calls the next. Whatever is taken on
-the way is given back by `_finish`, which runs on every way out.
+the way is given back by `finish`, which runs on every way out.
 """
 
 from __future__ import annotations
@@ -19,26 +18,24 @@ from router.attempt import Attempt, Held
 from router.contracts import Ask, Place, Sink
 from router.core.choose import Choice
 from router.core.fleet import Seat
-from router.core.health import REQUEST_FAILED, REQUEST_OK
-from router.core.queue import Ticket, too_long
-from router.core.retry import may_retry, may_retry_status
+from router.core.health import REQUEST_OK
+from router.core.queue import Ticket
+from router.elsewhere import answer_held
 from router.ending import finished, refusal_headers
 from router.errors import (
     AttemptError,
     InternalError,
     InvalidJson,
-    LocalTrouble,
     Refusal,
     RequestTimeout,
     RequestTooLarge,
-    StaleConnection,
-    Unreachable,
 )
-from router.events import AttemptFailed, Chosen, FirstToken, Queued
+from router.events import Chosen, FirstToken
 from router.house import House
 from router.prompt import NOTHING, Prompt
 from router.proxy.headers import Headers, request_id, take_in, to_client
 from router.proxy.relay import Meter
+from router.waiting import leave_room, wait
 
 log = logging.getLogger("router")
 
@@ -81,7 +78,7 @@ class Journey:
             if (self.intake.length or 0) > self.house.most_body_bytes:
                 raise self._too_large()
         except Refusal as refusal:
-            self._refuse(refusal)
+            self.refuse(refusal)
 
     def feed(self, data: bytes) -> None:
         if self.ended:
@@ -89,17 +86,17 @@ class Journey:
         self.parts.append(data)
         self.size += len(data)
         if self.size > self.house.most_body_bytes:
-            self._refuse(self._too_large())
+            self.refuse(self._too_large())
 
     def late(self) -> None:
-        self._refuse(RequestTimeout("The request did not come within timeouts.client_read_seconds."))
+        self.refuse(RequestTimeout("The request did not come within timeouts.client_read_seconds."))
 
     def complete(self) -> None:
         if not self.ended:
             self.whole_at = self.house.clock()
             self.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
             self.parts = []
-            self._guarded(self._route)
+            self.guarded(self._route)
 
     # Read, hash, choose, send.
 
@@ -108,7 +105,7 @@ class Journey:
         prompt = self.prompt = self._read()
         self.model = house.model(prompt)
         self.ask = house.mind.weigh(prompt, self.intake, self.body, native=self.dialect.native)
-        self._attempt()
+        self.try_one()
 
     def _read(self) -> Prompt:
         try:
@@ -119,31 +116,30 @@ class Journey:
             log.warning("%s: the prompt could not be read (%s)", self.request_id, type(wrong).__name__)
             return NOTHING
 
-    def _attempt(self) -> None:
+    def try_one(self) -> None:
         now = self.house.clock()
-        choice = self._choose(now)
+        choice = self.choose(now)
         if choice is not None:
             self.decision_seconds = self.house.clock() - self.whole_at
-            self._send(choice, now)
+            self.send(choice, now)
         elif self.held is not None:
-            self._answer_held(self.held)
-        elif self._left():
-            self.ticket = self.house.room.enter(self._wake, self._expired, now)
-            self.house.sweep_room()
+            answer_held(self, self.held)
+        elif self.some_left():
+            wait(self, now)
         elif self.failure is not None:
             raise self.failure.answer(f"No worker could be reached ({self.failure.kind}).", retry_after=1.0)
         else:
             raise self.house.none_ready()
 
-    def _choose(self, now: float) -> Choice | None:
+    def choose(self, now: float) -> Choice | None:
         assert self.ask is not None
         return None if self.house.is_full() else self.house.mind.choose(self.ask, self.model, self.tried, now)
 
-    def _left(self) -> bool:
+    def some_left(self) -> bool:
         """Some usable worker was not tried, be it full."""
         return any(seat.id not in self.tried for seat in self.house.fleet.candidates(self.model))
 
-    def _send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
+    def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         assert self.ask is not None
         house, seat, intake = self.house, choice.seat, self.intake
         lease = house.mind.commit(self.ask, choice, now, streaming=self.prompt.stream)
@@ -164,38 +160,13 @@ class Journey:
                           int(self.ask.prefix.tokens), int(choice.expected), choice.passed, now))  # fmt: skip
         attempt.connection = pool.send(head, self.body, attempt, now, fresh=fresh)
 
-    # The waiting room.
-
-    def _wake(self) -> bool:
-        """It may be our turn. True when we leave the room: for a worker, or because none is left."""
-        now = self.house.clock()
-        choice = self._choose(now)
-        if choice is None and self._left():
-            return False
-        self._leave_room(admitted=choice is not None)
-        if choice is not None:
-            self._guarded(lambda: self._send(choice, now))
-        else:
-            self._refuse(self.house.none_ready())
-        return True
-
-    def _expired(self) -> None:
-        self._leave_room(admitted=False)
-        self._refuse(too_long())
-
-    def _leave_room(self, *, admitted: bool) -> None:
-        ticket, self.ticket = self.ticket, None
-        if ticket is not None:
-            self.house.room.leave(ticket)
-            self.house.emit(Queued(self.house.clock() - ticket.entered, admitted))
-
     # The answer passes.
 
     def answer(self, status: int, headers: Headers, length: int | None, now: float) -> None:
         self.status = status
         self.first_byte_at = now
         self.meter.begin(headers)
-        self.sink.head(status, to_client(headers) + self._own_headers(), length)
+        self.sink.head(status, to_client(headers) + self.own_headers(), length)
 
     def first_token(self, now: float) -> None:
         self.first_token_at = now
@@ -204,82 +175,19 @@ class Journey:
     def done(self, seat: Seat) -> None:
         if self.status < 400 and not seat.health.calm():
             self.house.signal(seat, REQUEST_OK)
-        self._finish(self.status)
+        self.finish(self.status)
         self.sink.end()
 
-    def _own_headers(self) -> Headers:
+    def own_headers(self) -> Headers:
         own = [(b"x-request-id", self.request_id.encode())]
         return own if self.choice is None else own + self.house.routed_headers(self.choice)
-
-    # Another worker, where the law allows.
-
-    def failed(self, failure: AttemptError, attempt: Attempt) -> None:
-        seat = attempt.choice.seat
-        if attempt.answered:
-            self._blame(failure, attempt.choice, retried=False)
-            self._finish(self.status, cut=True)
-            self.sink.abort()
-        elif isinstance(failure, StaleConnection) and not self.resent:
-            self.resent = True
-            self._tell_failed(attempt.choice, failure.kind, retried=True)
-            self._guarded(lambda: self._send(attempt.choice, self.house.clock(), fresh=True))
-        else:
-            self.counted += failure.counts
-            retried = may_retry(failure, counted=self.counted, max_tries=self.house.max_tries, answered=False)
-            self._blame(failure, attempt.choice, retried=retried)
-            if retried:
-                self.failure = failure
-                self._elsewhere(seat)
-            else:
-                self._refuse(failure.answer(f"The worker failed ({failure.kind}): {failure}."))
-
-    def turned_away(self, held: Held) -> None:
-        self.held = held
-        self.counted += 1
-        self._tell_failed(held.choice, f"status_{held.status}", retried=True)
-        self._elsewhere(held.choice.seat)
-
-    def may_ask_another(self, status: int) -> bool:
-        """The law allows it, and some other worker would take the request now."""
-        assert self.ask is not None
-        assert self.choice is not None
-        if not may_retry_status(status, counted=self.counted + 1, max_tries=self.house.max_tries):
-            return False
-        tried = (*self.tried, self.choice.seat.id)
-        return self.house.mind.choose(self.ask, self.model, tried, self.house.clock()) is not None
-
-    def _elsewhere(self, seat: Seat) -> None:
-        self.tried += (seat.id,)
-        self._guarded(self._attempt)
-
-    def _tell_failed(self, choice: Choice, kind: str, *, retried: bool) -> None:
-        expected = int(choice.expected)
-        self.house.emit(AttemptFailed(choice.seat.id, kind, retried, choice.reason, self.model or "", expected))
-
-    def _blame(self, failure: AttemptError, choice: Choice, *, retried: bool) -> None:
-        seat = choice.seat
-        self._tell_failed(choice, failure.kind, retried=retried)
-        if isinstance(failure, Unreachable):
-            self.house.mind.lost(seat)
-        if not isinstance(failure, LocalTrouble):
-            self.house.signal(seat, REQUEST_FAILED, failure.kind)
-
-    def _answer_held(self, held: Held) -> None:
-        """All others said the same or were not to be reached: the last such answer is passed on as it came."""
-        self.choice = held.choice
-        self.first_byte_at = self.house.clock()
-        self._finish(held.status)
-        self.sink.head(held.status, to_client(held.headers) + self._own_headers(), held.size)
-        for piece in held.pieces:
-            self.sink.body(piece)
-        self.sink.end()
 
     # Every end.
 
     def cancel(self) -> None:
         if not self.ended:
             phase = "queued" if self.ticket else self.attempt.phase if self.attempt else "receiving"
-            self._finish(499, cancelled_in=phase)
+            self.finish(499, cancelled_in=phase)
 
     def pause(self) -> None:
         if self.attempt is not None and self.attempt.connection is not None:
@@ -289,29 +197,29 @@ class Journey:
         if self.attempt is not None and self.attempt.connection is not None:
             self.attempt.connection.resume()
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refusal) -> None:
         if self.ended:
             return
         content_type, body = self.dialect.refusal(refusal)
-        self._finish(refusal.status, code=refusal.code)
-        self.sink.head(refusal.status, refusal_headers(refusal, content_type) + self._own_headers(), len(body))
+        self.finish(refusal.status, code=refusal.code)
+        self.sink.head(refusal.status, refusal_headers(refusal, content_type) + self.own_headers(), len(body))
         self.sink.body(body)
         self.sink.end()
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def guarded(self, step: Callable[[], None]) -> None:
         """Run a step; what it refuses becomes the answer, and a fault of ours becomes a 500, never silence."""
         try:
             step()
         except Refusal as refusal:
-            self._refuse(refusal)
+            self.refuse(refusal)
         except Exception:
             log.exception("%s: a fault in the gateway", self.request_id)
-            self._refuse(InternalError("The gateway failed on this request; its log says why."))
+            self.refuse(InternalError("The gateway failed on this request; its log says why."))
 
     def _too_large(self) -> RequestTooLarge:
         return RequestTooLarge(f"The body is larger than limits.body_bytes, {self.house.most_body_bytes}.")
 
-    def _finish(
+    def finish(
         self, status: int, *, code: str | None = None, cancelled_in: str | None = None, cut: bool = False
     ) -> None:
         """What was taken goes back, and the fact is told. Only the first call counts."""
@@ -322,5 +230,5 @@ class Journey:
         if attempt is not None:
             attempt.cancel()
         if self.ticket is not None:
-            self._leave_room(admitted=False)
+            leave_room(self, admitted=False)
         self.house.emit(finished(self, status, code, cancelled_in, cut))

@@ -1,4 +1,4 @@
-"""A plug's file name is its registration: `prefix_cost` is `router/policies/prefix_cost.py`, `my.module` is an outsider's.
+"""A plug's file name is its registration: `prefix_cost` is `router/policies/prefix_cost.py`, `my.module` an outsider's.
 
 A policy module has `Options` and `build(options, tools)`; a dialect module has `build()`.
 """

@@ -23,7 +23,7 @@ class WorkerState(StrEnum):
 
 
 class Reason:
-    """Why a worker was chosen: the value of `x-router-reason`. Plain text, as an enum's hash costs what a choice costs."""
+    """Why a worker was chosen: the value of `x-router-reason`. Plain text, since an enum's hash is slow."""
 
     HOME: Final = "home"
     WARM: Final = "warm"

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from router.admin import build_admin
+from router.admin import Desk, build_admin
 from router.app import build_app
 from router.clock import monotonic
 from router.contracts import PolicyTools
@@ -59,7 +59,8 @@ class Gateway:
         self.roster = Roster()
         self.static = StaticSource(worker.worker() for worker in settings.workers)
         self.app = build_app(self.house, self.metrics, self.catalogue, openai, self._lifespan)
-        self.app.include_router(build_admin(self.house, self.roster, self.apply, decisions, settings, origins or {}))
+        desk = Desk(self.house, self.roster, self.apply, decisions, settings, origins or {})
+        self.app.include_router(build_admin(desk))
         self.lane = self._lane()
         self._probers: dict[Seat, Prober] = {}
         self.bus.on(WorkerChanged, _log_change)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from router.core.health import DOWN, DRAIN, DRAINING, READY, SUSPECT, TRIAL, UNDRAIN, Health, Signal, Thresholds
+from router.core.health import DOWN, DRAINING, READY, SUSPECT, TRIAL, Health, Signal, Thresholds
 from router.core.load import Load
 from router.core.ring import Ring
 from router.events import WorkerChanged
@@ -106,12 +106,6 @@ class Fleet:
         seat.limit()
         self._refresh()
         return WorkerChanged(seat.id, before, after, cause or signal)
-
-    def drain(self, seat: Seat, now: float) -> WorkerChanged | None:
-        return self.feed(seat, DRAIN, now)
-
-    def undrain(self, seat: Seat, now: float) -> WorkerChanged | None:
-        return self.feed(seat, UNDRAIN, now)
 
     def discover(self, seat: Seat, models: frozenset[str] | None) -> None:
         """The worker published its models."""

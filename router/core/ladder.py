@@ -2,8 +2,9 @@
 
 A fixed depth is a trap. Every request of some workloads begins with the same thousands of tokens, and a key that
 short would send all of them to one worker; a key that long would scatter the rest. A prefix is hot while it has more
-than `share / workers` of the recent requests. Once a prompt's first rung is half way to hot all its rungs are counted, so
-a long hot head is passed soon after it has been seen often enough; counts halve every `window` requests and are dropped below one.
+than `share / workers` of the recent requests. Once a prompt's first rung is half way to hot all its rungs are counted,
+so a long hot head is passed soon after it has been seen often enough; counts halve every `window` requests and are
+dropped below one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the dialects share in reading: JSON that never fails a request it need not, and the usage in an answer's tail."""
+"""What the dialects share in reading: JSON that fails no request it need not, and the usage in an answer's tail."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@
 Why 4 and not 1: with the greedy least time to first token prefixes get copied everywhere and the caches thrash; a copy
 of a *hot* prefix will be used again wherever it is, so it costs what it takes to compute. Why the traffic term: a
 worker keeps what it computes, so tokens nobody holds yet are better placed where less comes together; it is smoothed
-by sixteen prompts of this length, so that it is silent while little has been sent. Waits are measured in prefill tokens, since
-prompts differ a hundredfold in length.
+by sixteen prompts of this length, so that it is silent while little has been sent. Waits are measured in prefill
+tokens, since prompts differ a hundredfold in length.
 
 Ties fall in ring order: among workers that hold something, in the ring order of the first rung, so that equal holders
 are always asked in the same order and a prefix returns home after a spill; among the others, in that of the key.
@@ -111,10 +111,8 @@ class PrefixCost:
         if cold:
             return Ranked(worker, Reason.COLD, 0.0, cost)
         depth = ask.held.get(worker, 0)
-        if worker == self.ring.home(ask.key.value):
-            reason = Reason.HOME
-        else:
-            reason = Reason.WARM if depth else Reason.SPILL
+        elsewhere = Reason.WARM if depth else Reason.SPILL
+        reason = Reason.HOME if worker == self.ring.home(ask.key.value) else elsewhere
         return Ranked(worker, reason, depth / BYTES_A_TOKEN, cost)
 
 

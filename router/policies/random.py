@@ -1,4 +1,4 @@
-"""No affinity and no load: dice, in proportion to the workers' weights. What the other policies are measured against."""
+"""No affinity and no load: dice, in proportion to the workers' weights. What other policies are measured against."""
 
 from __future__ import annotations
 

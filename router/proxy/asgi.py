@@ -1,4 +1,4 @@
-"""The same journey behind plain ASGI: for pipelined requests, for other servers, and for when the fast lane's check fails.
+"""The same journey behind plain ASGI: for pipelined requests, other servers, and when the fast lane's check fails.
 
 One task watches the client, one sends. Back-pressure is the server's `send`: while it waits, what the worker sends
 gathers here up to a bound, and then the worker is paused.

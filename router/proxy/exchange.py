@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
-from router.errors import (
-    AttemptError,
-    BrokenAnswer,
-    ConnectTimeout,
-    FirstByteTimeout,
-    IdleTimeout,
-    LocalTrouble,
-    StaleConnection,
-    Unreachable,
-)
+from router import errors
+from router.errors import AttemptError, BrokenAnswer
 from router.proxy.headers import Headers
 
 if TYPE_CHECKING:
@@ -50,8 +42,9 @@ class Receiver(Protocol):
 class Connection(asyncio.Protocol):
     """`deadline` is watched by the sweep for as long as the connection lives."""
 
-    __slots__ = ("_announced", "_done", "_eof_ends", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces", "_receiver",
-                 "_request", "_seen", "_status", "_task", "_transport", "deadline", "pool", "used")  # fmt: skip
+    __slots__ = ("_announced", "_done", "_eof_ends", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces",
+                 "_receiver", "_request", "_seen", "_status", "_task", "_transport", "deadline", "pool",
+                 "used")  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -107,11 +100,11 @@ class Connection(asyncio.Protocol):
         if self._receiver is None:
             self._close()  # idle for long enough
         elif self._transport is None:
-            self._fail(ConnectTimeout(f"no connection within {limits.connect:g} s"))
+            self._fail(errors.ConnectTimeout(f"no connection within {limits.connect:g} s"))
         elif self._seen:
-            self._fail(IdleTimeout(f"nothing more for {limits.idle:g} s"))
+            self._fail(errors.IdleTimeout(f"nothing more for {limits.idle:g} s"))
         else:
-            self._fail(FirstByteTimeout(f"no answer within {limits.first_byte:g} s"))
+            self._fail(errors.FirstByteTimeout(f"no answer within {limits.first_byte:g} s"))
 
     async def _connect(self) -> None:
         address, tls = self.pool.address, self.pool.tls
@@ -122,7 +115,7 @@ class Connection(asyncio.Protocol):
             )
         except OSError as wrong:
             self._task = None
-            kind = LocalTrouble if wrong.errno in OWN_TROUBLE else Unreachable
+            kind = errors.LocalTrouble if wrong.errno in OWN_TROUBLE else errors.Unreachable
             self._fail(kind(type(wrong).__name__))
 
     def _write(self, head: bytes, body: bytes, now: float) -> None:
@@ -171,7 +164,7 @@ class Connection(asyncio.Protocol):
             self._done, self._keep = True, False
             self._tell(receiver)
         elif self.used and not self._seen:
-            self._fail(StaleConnection("closed while idle"))
+            self._fail(errors.StaleConnection("closed while idle"))
         else:
             self._fail(BrokenAnswer("the connection broke"))
 
@@ -179,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._done:
-            self._keep = False  # more than was asked for: not to be trusted again
+            self._keep = False  # more than was asked for
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))

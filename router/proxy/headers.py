@@ -80,7 +80,7 @@ def request_id(given: bytes | None) -> str:
     """The caller's id when it is short and safe to log, else a new one: 64 random bits of this process and a count."""
     if given is not None and SAFE_ID.fullmatch(given):
         return given.decode("ascii")
-    return "%s%016x" % (_PROCESS, next(_count))
+    return f"{_PROCESS}{next(_count):016x}"
 
 
 def named_in_connection(value: bytes) -> frozenset[bytes]:

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from router.contracts import Story, Teller
+from router.contracts import Teller
 from router.errors import HeadersTooLarge, InvalidRequest, Refusal
-from router.proxy.headers import Headers
+from router.proxy.fast_sink import FastSink
 from router.proxy.sweep import Sweep
 
 USED = ("connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline", "server_state",
@@ -27,7 +27,6 @@ USED = ("connections", "cycle", "expect_100_continue", "flow", "headers", "loop"
 METHODS = ("connection_lost", "connection_made", "data_received", "on_body", "on_header", "on_headers_complete",
            "on_message_begin", "on_message_complete", "on_response_complete", "pause_writing", "resume_writing",
            "send_400_response", "shutdown")  # fmt: skip
-NO_BODY = frozenset((204, 304))
 LINGER_SECONDS = 2.0  # a client still sending what was refused gets that long to read why
 
 
@@ -59,125 +58,6 @@ class ClientLimits:
 
     def __init__(self, read_seconds: float, write_seconds: float, header_bytes: int) -> None:
         self.read_seconds, self.write_seconds, self.header_bytes = read_seconds, write_seconds, header_bytes
-
-
-class FastSink:
-    """The client's side of one request. Stands where uvicorn keeps its request's cycle, with what uvicorn touches.
-
-    It lets go of its story at the end, so that both are freed at once: waiting for the garbage collector would cost
-    more than the request.
-    """
-
-    __slots__ = ("_chunked", "_complete", "_eof_ends", "_lane", "_old", "_out", "_story", "disconnected", "keep_alive",
-                 "response_complete")  # fmt: skip
-
-    def __init__(self, lane: FastLane, *, old: bool, keep_alive: bool) -> None:
-        self._lane = lane
-        self._old = old
-        self._out: list[bytes] = []
-        self._story: Story | None = None
-        self._chunked = self._eof_ends = self._complete = False
-        self.keep_alive = keep_alive
-        self.response_complete = self.disconnected = False
-
-    @property
-    def message_event(self) -> FastSink:
-        """uvicorn sets it when the client has gone."""
-        return self
-
-    def set(self) -> None:
-        if self.disconnected:
-            self.gone()
-
-    def begin(self, story: Story, headers: Headers) -> None:
-        self._story = story
-        story.begin(headers)
-
-    def feed(self, data: bytes) -> None:
-        if self._story is not None:
-            self._story.feed(data)
-
-    def received(self) -> None:
-        """The request is whole."""
-        self._complete = True
-        if self._story is not None:
-            self._story.complete()
-        else:
-            self._lane.transport.close()  # it was refused on the way, and that was told
-
-    def late(self) -> None:
-        if self._story is not None:
-            self._story.late()
-
-    def pause(self) -> None:
-        if self._story is not None:
-            self._story.pause()
-
-    def resume(self) -> None:
-        if self._story is not None:
-            self._story.resume()
-
-    def gone(self) -> None:
-        story, self._story = self._story, None
-        self.response_complete = True
-        if story is not None:
-            story.cancel()
-
-    def head(self, status: int, headers: Headers, length: int | None) -> None:
-        if self.response_complete:
-            return
-        out = self._out
-        out.append(STATUS_LINE[status] if status in STATUS_LINE else b"HTTP/1.1 %d \r\n" % status)
-        out += [b"%s: %s\r\n" % header for header in headers]
-        if not self._complete:
-            self.keep_alive = False
-        if status in NO_BODY:
-            pass
-        elif length is not None:
-            out.append(b"content-length: %d\r\n" % length)
-        elif self._old:
-            self._eof_ends, self.keep_alive = True, False
-        else:
-            self._chunked = True
-            out.append(b"transfer-encoding: chunked\r\n")
-        out.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
-
-    def body(self, data: bytes) -> None:
-        if self._chunked:
-            self._out.append(b"%x\r\n%s\r\n" % (len(data), data))
-        else:
-            self._out.append(data)
-
-    def flush(self) -> None:
-        if self._out and not self.response_complete:
-            self._lane.transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
-            self._out.clear()
-
-    def end(self) -> None:
-        if self.response_complete:
-            return
-        if self._chunked:
-            self._out.append(b"0\r\n\r\n")
-        self.flush()
-        self.response_complete = True
-        self._story = None
-        if not self._complete:
-            self._lane.linger()
-            return
-        if not self.keep_alive:
-            self._lane.transport.close()
-        self._lane.on_response_complete()
-
-    def abort(self) -> None:
-        if self.response_complete:
-            return
-        self.flush()
-        self.response_complete = True
-        self._story = None
-        if self._eof_ends:
-            self._lane.reset_on_close()
-        self._lane.transport.close()
-        self._lane.on_response_complete()
 
 
 class FastLane(HttpToolsProtocol):

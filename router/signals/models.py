@@ -1,4 +1,4 @@
-"""The model list: what the workers published, joined and cached, so that it is answered at once while a worker hangs."""
+"""The model list: what workers published, joined and cached, so that it is answered at once while a worker hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelCatalogue:
         self._entries.pop(worker_id, None)
 
     def listed(self) -> list[dict[str, Any]]:
-        """One entry a model that some ready worker serves: the first worker's own, in the order of the models' names."""
+        """One entry a model that some ready worker serves: the first such worker's own, in the order of their names."""
         models: dict[str, dict[str, Any]] = {}
         for seat in sorted(self._fleet.ready(), key=lambda seat: seat.id):
             own = {entry["id"]: entry for entry in self._entries.get(seat.id, ())}

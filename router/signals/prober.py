@@ -71,14 +71,21 @@ class Prober:
                 await asyncio.sleep(max(0.0, self._interval - (loop.time() - began)))
 
     def _client(self) -> httpx.AsyncClient:
-        worker = self.seat.worker
-        headers = {"authorization": f"Bearer {worker.api_key}"} if worker.api_key else {}
-        credentials = worker.address.credentials
-        auth = tuple(credentials.split(":", 1)) if credentials and not worker.api_key else None
+        address, key = self.seat.worker.address, self.seat.worker.api_key
+        auth: tuple[str, str] | None = None
+        if address.credentials and not key:
+            name, _, secret = address.credentials.partition(":")
+            auth = (name, secret)
         return httpx.AsyncClient(
-            base_url=worker.address.url, headers=headers, auth=auth, timeout=self._timeout, trust_env=False,
-            follow_redirects=False, verify=self._tls, limits=httpx.Limits(max_connections=2),
-        )  # type: ignore[arg-type]  # fmt: skip
+            base_url=address.url,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            auth=auth,
+            timeout=self._timeout,
+            trust_env=False,
+            follow_redirects=False,
+            verify=self._tls,
+            limits=httpx.Limits(max_connections=2),
+        )
 
     async def _probe(self, client: httpx.AsyncClient) -> None:
         try:

@@ -12,8 +12,8 @@ from router.contracts import Dialect, Usage
 from router.errors import InvalidJson, Overloaded, Refusal
 from router.plugins import build_dialects, dialect_names
 from router.prompt import Prompt
-from tests.support.strategies import MANY, json_values, requests, texts
 from tests.router.test_errors import REFUSALS
+from tests.support.strategies import MANY, json_values, requests, texts
 
 DIALECTS = build_dialects()
 PLACES = [(dialect, path) for dialect in DIALECTS for path in dialect.paths]
@@ -24,7 +24,6 @@ EVENTS = {
     "anthropic": b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"x"}}',
 }
 FORMS: dict[str, set[str]] = {"openai": {"error"}, "anthropic": {"type", "error"}}
-
 
 
 def named(places: list[tuple[Dialect, str]]) -> pytest.MarkDecorator:
@@ -152,7 +151,12 @@ def test_a_deeply_nested_event_is_no_trouble(dialect: Dialect, deep: int) -> Non
 @each
 def test_an_event_with_content_has_a_token(dialect: Dialect) -> None:
     event = EVENTS[dialect.name]
-    for form in (event, event.replace(b"data: ", b"data:"), event.replace(b"\n", b"\r\n") + b"\r\n\r\n", event + b"\n\n"):
+    for form in (
+        event,
+        event.replace(b"data: ", b"data:"),
+        event.replace(b"\n", b"\r\n") + b"\r\n\r\n",
+        event + b"\n\n",
+    ):
         assert dialect.has_token(form)
 
 
@@ -168,10 +172,14 @@ def test_an_event_without_content_has_none(dialect: Dialect, event: bytes) -> No
 @example(b'"usage": {"prompt_tokens": 99999999999999999999999999}')
 @example(b'"usage"')
 @example(b'"usage": null')
+@example(b'{"usage": {"prompt_tokens": -1, "input_tokens": -1, "completion_tokens": -2, "output_tokens": -2}}')
+@example(b'{"usage": {"prompt_tokens": "5", "input_tokens": true, "prompt_tokens_details": []}}')
+@example(b'{"usage": ' + b"[" * 5000)
+@example(b'{"usage": {"prompt_tokens": 1}, "x": ' + b"[" * 5000 + b"]" * 5000 + b"}")
 def test_any_bytes_have_a_usage_or_none(dialect: Dialect, tail: bytes) -> None:
     usage = dialect.usage(tail)
     assert isinstance(usage, Usage)
-    assert all(count is None or count >= 0 for count in usage)
+    assert all(count is None or count >= 0 for count in (usage.prompt, usage.output, usage.cached))
 
 
 @each
@@ -206,7 +214,7 @@ def test_a_refusal_has_the_dialect_s_form(dialect: Dialect, refusal: type[Refusa
 @each
 @given(message=texts, param=st.none() | texts)
 @example("\ud800", None)
-@example("\x00\r\n\t\"\\", "\x7f")
+@example('\x00\r\n\t"\\', "\x7f")
 def test_a_refusal_is_json_whatever_it_says(dialect: Dialect, message: str, param: str | None) -> None:
     _, body = dialect.refusal(Overloaded(message, param=param))
     assert isinstance(json.loads(body), dict)

@@ -106,7 +106,11 @@ def test_imports_go_down_only(path: Path) -> None:
 
 @shown([path for path in PURE_FILES if path.parent.name == "core"])
 def test_core_never_names_a_policy_a_dialect_or_the_settings(path: Path) -> None:
-    found = [module for module in imports(path) if is_one_of(module, {"router.policies", "router.dialects", "router.settings"})]
+    found = [
+        module
+        for module in imports(path)
+        if is_one_of(module, {"router.policies", "router.dialects", "router.settings"})
+    ]
     assert found == []
 
 
@@ -139,7 +143,9 @@ def test_the_contracts_have_no_more_than_signatures() -> None:
 def test_the_pure_floors_call_no_builtin_that_differs_between_runs_or_reads_the_world(path: Path) -> None:
     """`hash` is salted in every process; `id` is an address."""
     called = [
-        node.func.id for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        node.func.id
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     assert not {"hash", "id", "open", "print", "input", "eval", "exec"} & set(called)
 
@@ -215,5 +221,7 @@ def test_a_package_is_a_sign_and_does_nothing(path: Path) -> None:
     """No import side effects: a package's own file holds its sign, and the version."""
     if path == ROUTER / "__init__.py" or path == BACKENDS / "__init__.py":
         return
-    rest = [node for node in tree_of(path).body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    rest = [
+        node for node in tree_of(path).body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
     assert rest == []

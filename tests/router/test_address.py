@@ -11,7 +11,9 @@ hosts = st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,10}[a-zA-Z0-9])?(\.[a-zA-Z0-9
 paths = st.sampled_from(["", "/", "/v1", "/v1/", "/base", "/base/", "/base/v1", "/base/v1/", "/a/b"])
 
 
-@pytest.mark.parametrize("url", ["http://w:1", "http://w:1/", "http://W:1", "HTTP://w:1/v1", "http://w:1/v1/", " http://w:1 "])
+@pytest.mark.parametrize(
+    "url", ["http://w:1", "http://w:1/", "http://W:1", "HTTP://w:1/v1", "http://w:1/v1/", " http://w:1 "]
+)
 def test_every_spelling_of_a_worker_is_one_address(url: str) -> None:
     assert parse_address(url) == Address("http", "w", 1, "")
 
@@ -83,8 +85,8 @@ def test_an_address_read_again_is_itself(scheme: str, host: str, port: int | Non
 def test_any_text_is_an_address_or_a_value_error(url: str) -> None:
     try:
         address = parse_address(url)
-    except ValueError as wrong:
-        assert str(wrong)
+    except ValueError:
+        return
     else:
         assert address.host
         assert 1 <= address.port <= 65535

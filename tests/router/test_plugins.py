@@ -82,8 +82,13 @@ def test_an_unknown_policy_is_a_fault_that_names_the_known_ones() -> None:
     assert all(name in fault for name in policy_names())
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a.b.c", "./x", "../x", "router", "os.path", "prefix_cost.", ".prefix_cost",
-                                  "__init__", "router.policies", "router.settings", "json.decoder", "\x00", "a b", "é"])  # fmt: skip
+NO_POLICIES = [
+    "", ".", "..", "a.b.c", "./x", "../x", "router", "os.path", "prefix_cost.", ".prefix_cost", "__init__",
+    "router.policies", "router.settings", "json.decoder", "\x00", "a b", "é",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_POLICIES)
 def test_any_name_that_is_no_policy_is_a_fault(name: str) -> None:
     (fault,) = policy_faults(name, {})
     assert fault.startswith("routing.policy: ")
@@ -104,7 +109,9 @@ def test_all_faulty_options_are_told_at_once_with_their_paths() -> None:
     assert found[2].endswith("there is no such option")
 
 
-@pytest.mark.parametrize(("option", "least", "most"), [("prefix_length", 1024, 65536), ("concurrency_threshold", 1, 1024)])
+@pytest.mark.parametrize(
+    ("option", "least", "most"), [("prefix_length", 1024, 65536), ("concurrency_threshold", 1, 1024)]
+)
 def test_sagemaker_s_two_knobs_have_sagemaker_s_limits(option: str, least: int, most: int) -> None:
     assert policy_faults("prefix_aware", {option: least}) == policy_faults("prefix_aware", {option: most}) == []
     assert policy_faults("prefix_aware", {option: least - 1})

@@ -5,7 +5,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.prompt import (
-    CALL, IDS, MEDIA, NAME, NOTHING, OPEN, TEXT, TOOLS, TURN, encoded, ids, media, stable, tagged, text, turn,
+    CALL,
+    IDS,
+    MEDIA,
+    NAME,
+    NOTHING,
+    OPEN,
+    TEXT,
+    TOOLS,
+    TURN,
+    encoded,
+    ids,
+    media,
+    stable,
+    tagged,
+    text,
+    turn,
 )  # fmt: skip
 from tests.support.strategies import MANY, json_values, texts
 

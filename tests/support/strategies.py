@@ -1,4 +1,4 @@
-"""What Hypothesis draws for the house's property tests, and how: the same examples on every machine, with no deadline."""
+"""What Hypothesis draws for the property tests, and how: the same examples on every machine, with no deadline."""
 
 from typing import Any
 

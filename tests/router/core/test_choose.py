@@ -8,7 +8,7 @@ import pytest
 from router.contracts import Ask, Ranked
 from router.core.choose import Choice, choose
 from router.core.fleet import Fleet
-from router.core.health import REQUEST_FAILED, PROBE_OK
+from router.core.health import PROBE_OK, REQUEST_FAILED
 from router.types import Reason
 from tests.support.fleets import ask_of, fleet_of, worker
 

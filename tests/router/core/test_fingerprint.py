@@ -1,5 +1,6 @@
 """A prompt's chained hashes: shared as far as the prompts are, and the same everywhere."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -15,9 +16,7 @@ from tests.support.strategies import MANY, prompts, seeds, texts
 parts = st.lists(st.none() | texts, min_size=1, max_size=5)
 
 KNOWN_SEED = 0x3EE830CF5B3377EA
-KNOWN_HASHES = [
-    1319829101199810580, 15790323502863321272, 15284950509473224983, 12866763374001800887, 11923875572546754993,
-]  # fmt: skip
+KNOWN_HASHES = [1319829101199810580, 13890028522532423117, 16052799284965942118]
 
 
 def common(one: bytes, other: bytes) -> int:
@@ -31,8 +30,8 @@ def common(one: bytes, other: bytes) -> int:
 
 
 def test_rungs_begin_fine_and_then_grow_by_about_fifteen_percent() -> None:
-    assert DEPTHS[:6] == (64, 128, 192, 256, 512, 768)
-    for below, above in zip(DEPTHS[3:], DEPTHS[4:], strict=False):
+    assert DEPTHS[:5] == (64, 256, 512, 768, 1024)
+    for below, above in itertools.pairwise(DEPTHS):
         assert above % STEP == 0
         assert above - below >= STEP
         assert above - below <= max(STEP, 0.15 * below)
@@ -52,8 +51,8 @@ def test_the_last_rung_is_the_end_of_the_last_full_step() -> None:
     assert fingerprint(b"x" * 10_000, 0).depths[-1] == 10_000 // STEP * STEP
 
 
-def test_a_prompt_of_256_kb_has_about_fifty_hashes() -> None:
-    assert 40 <= len(fingerprint(b"x" * 262_144, 0).hashes) <= 55
+def test_a_prompt_of_256_kb_has_about_forty_five_hashes() -> None:
+    assert 40 <= len(fingerprint(b"x" * 262_144, 0).hashes) <= 50
 
 
 @pytest.mark.parametrize("megabytes", [1, 8, 64])

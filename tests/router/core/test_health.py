@@ -5,8 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.health import (
-    DOWN, DRAIN, DRAINING, PROBE_FAILED, PROBE_OK, READY, REQUEST_FAILED, REQUEST_OK, STARTING, SUSPECT, TABLE, TRIAL,
-    UNDRAIN, Health, Signal, Thresholds,
+    DOWN,
+    DRAIN,
+    DRAINING,
+    PROBE_FAILED,
+    PROBE_OK,
+    READY,
+    REQUEST_FAILED,
+    REQUEST_OK,
+    STARTING,
+    SUSPECT,
+    TABLE,
+    TRIAL,
+    UNDRAIN,
+    Health,
+    Signal,
+    Thresholds,
 )  # fmt: skip
 from router.types import WorkerState
 from tests.support.strategies import MANY, moments, signals
@@ -81,9 +95,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("state", "signal", "expected"), EXPECTED)
-def test_one_signal_moves_a_worker_as_the_table_says(
-    state: WorkerState, signal: Signal, expected: WorkerState
-) -> None:
+def test_one_signal_moves_a_worker_as_the_table_says(state: WorkerState, signal: Signal, expected: WorkerState) -> None:
     health = in_trial() if state is TRIAL else after(*REACHED[state])
     assert health.state is state
     assert health.feed(signal, LONG) == (state, expected)

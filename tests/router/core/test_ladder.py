@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from router.core.fingerprint import DEPTHS, fingerprint
 from router.core.ladder import Ladder
-from router.types import Fingerprint
+from router.types import Fingerprint, Key
 from tests.support.strategies import fingerprints
 
 HEAD = b"h" * 2000
@@ -66,7 +66,7 @@ def test_when_all_rungs_are_hot_the_deepest_is_the_key() -> None:
     for _ in range(100):
         key = ladder.note(with_tail(0), 8)
     prompt = with_tail(0)
-    assert key == (prompt.hashes[-1], prompt.depths[-1], prompt.depths[-1])
+    assert key == Key(prompt.hashes[-1], prompt.depths[-1], prompt.depths[-1])
 
 
 def test_a_prefix_cools_when_others_come() -> None:
@@ -82,7 +82,7 @@ def test_a_prefix_cools_when_others_come() -> None:
 def test_a_prompt_too_short_for_any_rung_is_its_own_key() -> None:
     ladder = Ladder()
     short = fingerprint(b"hi", 3)
-    assert ladder.note(short, 8) == (short.whole, 0, 0)
+    assert ladder.note(short, 8) == Key(short.whole, 0, 0)
     assert len(ladder) == 0
 
 
@@ -90,10 +90,8 @@ def test_no_worker_is_no_trouble() -> None:
     assert Ladder().note(with_tail(0), 0).depth == 64
 
 
-@given(st.lists(fingerprints(), min_size=1, max_size=40), st.integers(1, 12), st.sampled_from([1000, 7]))
-def test_looking_agrees_with_noting_and_counts_nothing(
-    prompts: list[Fingerprint], workers: int, window: int
-) -> None:
+@given(st.lists(fingerprints(), min_size=1, max_size=25), st.integers(1, 12), st.sampled_from([1000, 7]))
+def test_looking_agrees_with_noting_and_counts_nothing(prompts: list[Fingerprint], workers: int, window: int) -> None:
     ladder = Ladder(window=window, least=2)
     for prompt in prompts:
         size = len(ladder)
@@ -109,7 +107,7 @@ def test_the_key_is_the_first_rung_past_the_hot_depth(prompts: list[Fingerprint]
     for prompt in prompts:
         key = ladder.note(prompt, workers)
         if not prompt.hashes:
-            assert key == (prompt.whole, 0, 0)
+            assert key == Key(prompt.whole, 0, 0)
             continue
         at = prompt.depths.index(key.depth)
         assert prompt.hashes[at] == key.value

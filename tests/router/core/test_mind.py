@@ -11,7 +11,7 @@ from router.core.holders import Holders
 from router.core.ladder import Ladder
 from router.dialects.openai import CHAT
 from router.prompt import Prompt
-from router.types import Reason
+from router.types import Key, Reason
 from tests.support.fleets import Stage, caller, chat, down, named, prompt_of, worker
 
 SYSTEM = "You are a careful assistant of the Orion observatory. " * 40  # a little over 2,000 characters
@@ -32,7 +32,7 @@ def story(at: int) -> str:
 
 def test_nothing_to_hash_has_no_key_and_no_holder() -> None:
     ask = Stage().weigh(Prompt(b"", model="m"))
-    assert ask.key == (0, 0, 0)
+    assert ask.key == Key(0, 0, 0)
     assert ask.held == {}
     assert ask.prefix.tokens == 0
 
@@ -179,7 +179,7 @@ def test_fifty_questions_with_one_system_text_go_to_one_worker() -> None:
     stage = Stage()
     choices = [stage.serve(chat(question(at), system=SYSTEM)) for at in range(50)]
     assert len({choice.seat.id for choice in choices}) == 1
-    assert choices[0].reason is Reason.COLD
+    assert choices[0].reason == Reason.COLD
     assert {choice.reason for choice in choices[1:]} <= {Reason.HOME, Reason.WARM}
 
 
@@ -250,9 +250,7 @@ def test_a_token_id_prompt_has_affinity_too() -> None:
     stage = Stage()
     head = list(range(1000, 1500))
     path = "/v1/completions"
-    prompts = [
-        prompt_of(json.dumps({"model": "m", "prompt": [*head, at, at + 1]}).encode(), path) for at in range(30)
-    ]
+    prompts = [prompt_of(json.dumps({"model": "m", "prompt": [*head, at, at + 1]}).encode(), path) for at in range(30)]
     assert len({stage.serve(prompt).seat.id for prompt in prompts}) == 1
 
 
@@ -386,7 +384,7 @@ def test_a_retry_is_the_same_order_without_those_tried() -> None:
         choice = stage.mind.choose(ask, None, tuple(tried), 0.0)
         assert choice is not None
         assert choice.seat.id == expected
-        assert choice.reason is (Reason.RETRY if tried else Reason.COLD)
+        assert choice.reason == (Reason.RETRY if tried else Reason.COLD)
         tried.append(expected)
     assert stage.mind.choose(ask, None, tuple(tried), 0.0) is None
 

@@ -33,7 +33,9 @@ def test_home_is_where_the_walk_begins(names: list[str], key: int) -> None:
 
 
 @given(members, keys, st.data())
-def test_the_nearest_among_some_is_the_first_of_them_on_the_walk(names: list[str], key: int, data: st.DataObject) -> None:
+def test_the_nearest_among_some_is_the_first_of_them_on_the_walk(
+    names: list[str], key: int, data: st.DataObject
+) -> None:
     some = set(data.draw(st.lists(st.sampled_from(names))))
     ring = ring_of(names)
     assert ring.nearest(key, some) == next((name for name in ring.walk(key) if name in some), None)

@@ -44,7 +44,8 @@ def test_a_system_text_and_one_block_of_it_are_the_same(said: str) -> None:
 
 def test_a_chat_here_has_the_bytes_of_the_same_chat_at_openai_s_path() -> None:
     """One conversation over either API is one prefix for the engine."""
-    from router.dialects.openai import CHAT, build as build_openai
+    from router.dialects.openai import CHAT
+    from router.dialects.openai import build as build_openai
 
     body = json.dumps({"messages": [{"role": "system", "content": "s"}, user("hi")]}).encode()
     assert read(system="s", messages=[user("hi")]).text == build_openai().read(CHAT, body).text
@@ -60,7 +61,9 @@ def test_tool_calls_and_their_results_count() -> None:
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {"x": 1}}
     texts_seen = {
         read(messages=[{"role": "assistant", "content": [{**call, "input": {"x": at}}]}]).text for at in range(3)
-    } | {read(messages=[user([{"type": "tool_result", "tool_use_id": "t", "content": str(at)}])]).text for at in range(3)}
+    } | {
+        read(messages=[user([{"type": "tool_result", "tool_use_id": "t", "content": str(at)}])]).text for at in range(3)
+    }
     assert len(texts_seen) == 6
 
 

@@ -65,9 +65,7 @@ def test_string_content_and_one_text_part_give_the_same_bytes(said: str) -> None
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "tool", "odd"]), texts), max_size=3),
        st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "tool", "odd"]), texts), max_size=3))  # fmt: skip
 def test_different_chats_never_give_the_same_bytes(one: list[tuple[str, str]], other: list[tuple[str, str]]) -> None:
-    first, second = (
-        chat(*({"role": role, "content": said} for role, said in turns)) for turns in (one, other)
-    )
+    first, second = (chat(*({"role": role, "content": said} for role, said in turns)) for turns in (one, other))
     assert (first == second) == (one == other)
 
 
@@ -154,7 +152,9 @@ def test_an_absent_salt_is_not_an_empty_one(path: str) -> None:
     assert read(path).cache_key is None
 
 
-@pytest.mark.parametrize(("stream", "streams"), [(True, True), (False, False), (None, False), ("true", False), (1, False)])
+@pytest.mark.parametrize(
+    ("stream", "streams"), [(True, True), (False, False), (None, False), ("true", False), (1, False)]
+)
 def test_only_true_is_a_stream(stream: Any, streams: bool) -> None:
     assert read(CHAT, messages=[user("a")], stream=stream).stream is streams
 

@@ -1,7 +1,7 @@
 """The worker with the fewest requests in flight."""
 
-from router.policies.least_outstanding import Options, build
 from router.contracts import PolicyTools
+from router.policies.least_outstanding import Options, build
 from tests.support.fleets import Look, Stage, ask_of, ring_of
 
 POLICY = build(Options(), PolicyTools(ring_of([]), None))

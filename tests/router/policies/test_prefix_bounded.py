@@ -26,7 +26,7 @@ def walk(text: bytes = TEXT) -> list[str]:
 
 def test_an_idle_fleet_is_asked_in_ring_order() -> None:
     ranked = order([Look(name) for name in named(8)])
-    assert ranked[0].reason is Reason.HOME
+    assert ranked[0].reason == Reason.HOME
     assert {each.reason for each in ranked[1:]} == {Reason.SPILL}
     prefix = ask_of(TEXT).prefix
     deepest = max(at for at, depth in enumerate(prefix.depths) if depth <= 1024)
@@ -63,7 +63,9 @@ def test_the_tokens_that_a_move_would_recompute_are_part_of_the_bound() -> None:
 
 def test_a_worker_with_nothing_in_flight_always_fits() -> None:
     first = walk()[0]
-    looks = [Look(name, in_flight=0 if name == first else 1, waiting=1e9 if name == first else 0.0) for name in named(8)]
+    looks = [
+        Look(name, in_flight=0 if name == first else 1, waiting=1e9 if name == first else 0.0) for name in named(8)
+    ]
     assert order(looks)[0].worker == first
 
 

@@ -1,5 +1,7 @@
 """The default: the ring proposes, a cost decides."""
 
+import itertools
+
 import pytest
 
 from router.contracts import Policy, PolicyTools, Ranked
@@ -53,7 +55,7 @@ def test_the_holder_costs_least_while_nothing_waits(holder: str) -> None:
     ranked = order(idle(), held={holder: 3840})
     assert ranked[0].worker == holder
     assert ranked[0].expected == 960.0
-    assert ranked[0].reason is (Reason.HOME if holder == RING.home(ask_of(TEXT).key.value) else Reason.WARM)
+    assert ranked[0].reason == (Reason.HOME if holder == RING.home(ask_of(TEXT).key.value) else Reason.WARM)
 
 
 def test_the_deeper_holder_costs_less() -> None:
@@ -127,4 +129,4 @@ def test_costs_never_fall_along_the_order() -> None:
     looks = [Look(name, waiting=at * 37.0 % 11, traffic=at * 1000.0) for at, name in enumerate(named(8))]
     for held in ({}, {"w1": 1024, "w3": 3840, "w6": 64}):
         costs = [each.cost for each in order(looks, held=held)]
-        assert all(after >= before - 1e-6 for before, after in zip(costs, costs[1:], strict=False))
+        assert all(after >= before - 1e-6 for before, after in itertools.pairwise(costs))

@@ -31,7 +31,12 @@ def test_a_worker_that_joins_or_leaves_skips_nobody() -> None:
 def test_the_others_follow_in_turn() -> None:
     policy = fresh()
     first(policy, named(4))
-    assert [each.worker for each in policy.order(ASK, [Look(name) for name in named(4)], 0.0)] == ["w1", "w2", "w3", "w0"]
+    assert [each.worker for each in policy.order(ASK, [Look(name) for name in named(4)], 0.0)] == [
+        "w1",
+        "w2",
+        "w3",
+        "w0",
+    ]
 
 
 def test_load_does_not_matter() -> None:

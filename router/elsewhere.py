@@ -1,0 +1,88 @@
+"""When a worker failed or said no: another worker, where the law of `core/retry.py` allows, or the client is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core.choose import Choice
+from router.core.health import REQUEST_FAILED
+from router.core.retry import may_retry, may_retry_status
+from router.errors import AttemptError, LocalTrouble, StaleConnection, Unreachable
+from router.events import AttemptFailed
+from router.proxy.headers import to_client
+
+if TYPE_CHECKING:
+    from router.attempt import Attempt, Held
+    from router.journey import Journey
+
+
+def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
+    """An attempt failed. Once the client has the status, all that is left is to cut its answer too."""
+    choice = attempt.choice
+    if attempt.answered:
+        _blame(journey, failure, choice, retried=False)
+        journey.finish(journey.status, cut=True)
+        journey.sink.abort()
+    elif isinstance(failure, StaleConnection) and not journey.resent:
+        journey.resent = True
+        _tell(journey, choice, failure.kind, retried=True)
+        journey.guarded(lambda: journey.send(choice, journey.house.clock(), fresh=True))
+    else:
+        journey.counted += failure.counts
+        retried = may_retry(failure, counted=journey.counted, max_tries=journey.house.max_tries, answered=False)
+        _blame(journey, failure, choice, retried=retried)
+        if retried:
+            journey.failure = failure
+            _go_on(journey, choice)
+        else:
+            journey.refuse(failure.answer(f"The worker failed ({failure.kind}): {failure}."))
+
+
+def turned_away(journey: Journey, held: Held) -> None:
+    """The worker said 503 or 429, and another may be asked."""
+    journey.held = held
+    journey.counted += 1
+    _tell(journey, held.choice, f"status_{held.status}", retried=True)
+    _go_on(journey, held.choice)
+
+
+def may_ask_another(journey: Journey, status: int) -> bool:
+    """The law allows it, and some other worker would take the request now."""
+    house, ask, choice = journey.house, journey.ask, journey.choice
+    if ask is None or choice is None:
+        return False
+    if not may_retry_status(status, counted=journey.counted + 1, max_tries=house.max_tries):
+        return False
+    tried = (*journey.tried, choice.seat.id)
+    return house.mind.choose(ask, journey.model, tried, house.clock()) is not None
+
+
+def answer_held(journey: Journey, held: Held) -> None:
+    """All others said the same or were not to be reached: the last such answer is passed on as it came."""
+    journey.choice = held.choice
+    journey.first_byte_at = journey.house.clock()
+    journey.finish(held.status)
+    sink = journey.sink
+    sink.head(held.status, to_client(held.headers) + journey.own_headers(), held.size)
+    for piece in held.pieces:
+        sink.body(piece)
+    sink.end()
+
+
+def _go_on(journey: Journey, choice: Choice) -> None:
+    journey.tried += (choice.seat.id,)
+    journey.guarded(journey.try_one)
+
+
+def _tell(journey: Journey, choice: Choice, kind: str, *, retried: bool) -> None:
+    expected = int(choice.expected)
+    journey.house.emit(AttemptFailed(choice.seat.id, kind, retried, choice.reason, journey.model or "", expected))
+
+
+def _blame(journey: Journey, failure: AttemptError, choice: Choice, *, retried: bool) -> None:
+    """Tell of the failure, and let it speak against the worker where it does."""
+    _tell(journey, choice, failure.kind, retried=retried)
+    if isinstance(failure, Unreachable):
+        journey.house.mind.lost(choice.seat)
+    if not isinstance(failure, LocalTrouble):
+        journey.house.signal(choice.seat, REQUEST_FAILED, failure.kind)

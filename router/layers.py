@@ -1,0 +1,131 @@
+"""Where settings come from: layers, merged from the weakest to the strongest, every value remembering its own.
+
+Pure: mappings come in; a `Settings`, or a `SettingsError` with every fault at once, comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from router.settings import Settings
+
+PREFIX = "PREFIX_ROUTER_"
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+SECRETS = re.compile(r"(^|\.)(api_key|admin_token|api_keys|key)(\.|$|\[)")
+
+
+class SettingsError(ValueError):
+    """Every fault found, each `path: what was expected`."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = list(faults)
+
+
+Layer = tuple[str, Mapping[str, Any]]
+
+
+def load(
+    layers: Sequence[Layer], environment: Mapping[str, str], checks: Sequence[Callable[[Settings], list[str]]] = ()
+) -> tuple[Settings, dict[str, str]]:
+    """Merge layers, weakest first, and validate the whole.
+
+    Returns the settings and, by dotted path, the layer each given value came from. Raises SettingsError.
+    """
+    faults: list[str] = []
+    origins: dict[str, str] = {}
+    merged: dict[str, Any] = {}
+    for name, layer in layers:
+        _merge(merged, _filled(layer, environment, faults), name, origins)
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as wrong:
+        raise SettingsError(faults + [fault(error) for error in wrong.errors()]) from None
+    for check in checks:
+        faults += check(settings)
+    if faults:
+        raise SettingsError(faults)
+    return settings, origins
+
+
+def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]) -> dict[str, Any]:
+    """`PREFIX_ROUTER_LIMITS__BODY_BYTES=1` as {"limits": {"body_bytes": 1}}; `parse` reads a value (YAML)."""
+    layer: dict[str, Any] = {}
+    for name, value in sorted(environment.items()):
+        if not name.startswith(PREFIX):
+            continue
+        *path, last = name[len(PREFIX) :].lower().split("__")
+        place = layer
+        for step in path:
+            deeper = place.get(step)
+            if not isinstance(deeper, dict):
+                deeper = place[step] = {}
+            place = deeper
+        place[last] = value if SECRETS.search(last) else parse(value)
+    return layer
+
+
+def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(path, value, layer) of every setting, secrets masked."""
+    rows = []
+    for path, value in _leaves(settings.model_dump(mode="json"), ""):
+        shown = "********" if SECRETS.search(path) and value not in (None, [], "") else value
+        origin = next((origins[p] for p in _parents(path) if p in origins), "default")
+        rows.append((path, repr(shown) if isinstance(shown, str) else str(shown), origin))
+    return rows
+
+
+def _filled(value: Any, environment: Mapping[str, str], faults: list[str], path: str = "") -> Any:
+    """The same value with every `${NAME}` read from the environment."""
+    if isinstance(value, Mapping):
+        return {k: _filled(v, environment, faults, f"{path}.{k}".lstrip(".")) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled(v, environment, faults, f"{path}[{at}]") for at, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    missing = [name for name in VARIABLE.findall(value) if name not in environment]
+    faults.extend(f"{path}: the environment has no variable {name}" for name in missing)
+    return VARIABLE.sub(lambda found: environment.get(found[1], ""), value)
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any], name: str, origins: dict[str, str], path: str = "") -> None:
+    for key, value in layer.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and here != "routing.options":
+            below = into.get(key)
+            into[key] = dict(below) if isinstance(below, Mapping) else {}
+            if not value and below is None:
+                origins[here] = name
+            _merge(into[key], value, name, origins, here)
+        elif value is not None or key not in into:
+            into[key] = value
+            origins[here] = name
+
+
+def fault(error: Mapping[str, Any]) -> str:
+    """One fault of pydantic's, with the setting's path."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"]).lstrip(".")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        message = "there is no such setting"
+    return f"{path}: {message}" if path else message
+
+
+def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}".lstrip("."))]
+    if isinstance(value, list) and value:
+        return [leaf for at, v in enumerate(value) for leaf in _leaves(v, f"{path}[{at}]")]
+    return [(path, value)]
+
+
+def _parents(path: str) -> list[str]:
+    steps = re.split(r"(?=\[)|\.", path)
+    joined = [steps[0]]
+    for step in steps[1:]:
+        joined.append(joined[-1] + (step if step.startswith("[") else f".{step}"))
+    return joined[::-1]
