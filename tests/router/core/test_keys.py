@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tests.support.strategies  # noqa: F401 - the profile
 from router.core.keys import Keys
 from router.errors import InvalidApiKey
 

@@ -5,7 +5,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-import tests.support.strategies  # noqa: F401 - the profile
 from router.core.load import HALF_LIFE, Lease, Load, Traffic
 
 

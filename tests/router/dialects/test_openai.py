@@ -16,6 +16,8 @@ COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
 TOOLS = [{"type": "function", "function": {"name": f"f{at}", "parameters": {"type": "object"}}} for at in range(10)]
 DIALECT = build()
 
+turns = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "tool", "odd"]), texts), max_size=3)
+
 
 def read(path: str, **body: Any) -> Prompt:
     return DIALECT.read(path, json.dumps({"model": "m", **body}).encode())
@@ -62,8 +64,7 @@ def test_string_content_and_one_text_part_give_the_same_bytes(said: str) -> None
     assert chat(user(said)) == chat(user([{"type": "text", "text": said}]))
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "tool", "odd"]), texts), max_size=3),
-       st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "tool", "odd"]), texts), max_size=3))  # fmt: skip
+@given(turns, turns)
 def test_different_chats_never_give_the_same_bytes(one: list[tuple[str, str]], other: list[tuple[str, str]]) -> None:
     first, second = (chat(*({"role": role, "content": said} for role, said in turns)) for turns in (one, other))
     assert (first == second) == (one == other)

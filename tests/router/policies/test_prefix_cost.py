@@ -63,7 +63,7 @@ def test_the_deeper_holder_costs_less() -> None:
 
 
 def test_a_token_to_compute_costs_four_that_wait() -> None:
-    """w5 holds 960 of 1,022 tokens: it may wait for four times what it saves, less the floor of 5%, before w2 is cheaper."""
+    """A holder may wait for four times what it saves before a lesser holder is cheaper."""
     saved = 3840 / 4 - 1024 / 4
     near = {"w2": 1024, "w5": 3840}
     assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved - 1)), held=near)[0].worker == "w5"
