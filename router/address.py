@@ -34,12 +34,13 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> Address:
-    """Read a worker URL.
+    """Read a worker URL; spaces around it do not matter.
 
     Raises ValueError with a sentence that says what is wrong and what was expected.
     """
+    url = url.strip(" \t\r\n")
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(url)
         port = parts.port
     except ValueError as wrong:
         raise ValueError(f"not a URL ({wrong}); expected http://HOST:PORT") from None
@@ -63,5 +64,5 @@ def _refuse(parts: SplitResult, url: str) -> None:
         raise ValueError("port 0 is no address; expected a port from 1 to 65535")
     if parts.query or parts.fragment:
         raise ValueError("a worker URL has no query and no fragment")
-    if any(character <= " " or character == "\x7f" for character in url.strip()):
-        raise ValueError("the URL holds a space or a control character")
+    if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
+        raise ValueError("the URL holds a space, a control character or one outside ASCII")

@@ -96,12 +96,10 @@ def _add_refusals(app: FastAPI, openai: Dialect) -> None:
         return answer(refusal)
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, wrong: HTTPException) -> Response:
+    async def http(_: Request, wrong: HTTPException) -> Response:
         headers = dict(wrong.headers or {})
         if wrong.status_code == 404:
-            return answer(
-                UnknownPath(f"There is nothing at this path; the API is described at {request.base_url}docs.")
-            )
+            return answer(UnknownPath("There is nothing at this path; the API is described at /docs."))
         if wrong.status_code == 405:
             return answer(MethodNotAllowed(f"This path takes {headers.get('Allow', 'another method')}."), headers)
         return answer(InvalidRequest(str(wrong.detail)), headers)

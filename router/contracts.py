@@ -54,6 +54,7 @@ class Ask(msgspec.Struct, frozen=True):
     held: worker id -> bytes of this prompt's prefix expected in its cache
     text: the canonical prompt, for policies with a key of their own; seed: what its hashes begin with
     native: the request is not one of OpenAI's, body: its raw bytes
+    turn: counts requests, for policies that go in turns
     """
 
     prefix: Fingerprint
@@ -64,6 +65,7 @@ class Ask(msgspec.Struct, frozen=True):
     session: str | None = None
     native: bool = False
     body: bytes = b""
+    turn: int = 0
 
 
 class Ranked(msgspec.Struct, frozen=True, gc=False):

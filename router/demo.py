@@ -197,6 +197,9 @@ def _report(order: Order, url: str, screen: Screen) -> None:
         print_json(as_json(url, order.outcomes))
     else:
         screen.table(order.outcomes)
-    screen.say(in_words(new, order.outcomes[new], base, order.outcomes[base]), style="bold green")
+    if order.workers > 1:
+        screen.say(in_words(new, order.outcomes[new], base, order.outcomes[base]), style="bold green")
+    else:
+        screen.say("With one worker there is nothing to choose: both policies do the same.")
     until = "until Ctrl-C" if order.seconds is None else f"for {max(0.0, order.left or 0.0):.0f} more seconds"
     screen.say(f"Serving on, {until}. The live page: {url}/")

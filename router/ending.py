@@ -28,7 +28,7 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
         model=model if len(model) <= MOST_MODEL else model[:MOST_MODEL],
         status=status,
         code=code,
-        tenant=journey.intake.tenant,
+        tenant=journey.tenant,
         stream=journey.prompt.stream,
         worker=choice.seat.id if choice is not None else None,
         reason=choice.reason if choice is not None else None,

@@ -50,6 +50,7 @@ class House:
         self.paths = {path.encode(): Place(path, dialect) for dialect in dialects for path in dialect.paths}
         self.draining = False
         self.most_body_bytes = settings.limits.body_bytes
+        self.salts_tenants = settings.auth.tenant_salt
         self.logs_hashes = settings.log.hashes
         self._routed: dict[tuple[str, str], Headers] = {}
         self._most = settings.limits.in_flight

@@ -49,6 +49,7 @@ class Journey:
     ticket: Ticket | None = None
     failure: AttemptError | None = None
     held: Held | None = None
+    tenant: str | None = None
     tried: tuple[str, ...] = ()
     attempts = counted = status = size = 0
     decision_seconds = 0.0
@@ -74,7 +75,9 @@ class Journey:
         """Who asks, and how much is coming."""
         try:
             if self.house.checks_keys:
-                self.intake.tenant = self.house.keys.tenant(headers)
+                self.tenant = self.house.keys.tenant(headers)
+                if self.house.salts_tenants:
+                    self.intake.tenant = self.tenant
             if (self.intake.length or 0) > self.house.most_body_bytes:
                 raise self._too_large()
         except Refusal as refusal:

@@ -15,6 +15,11 @@ from router.settings import Settings
 
 PREFIX = "PREFIX_ROUTER_"
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+RAW = frozenset(("admin_token", "api_key"))  # a key of digits is no number
+# What Kubernetes puts into every pod beside a Service named prefix-router; no setting has such a name.
+KUBERNETES = re.compile(PREFIX + r"(PORT|PORT_\w+|SERVICE_(HOST|PORT\w*))$")
+MASK = "********"
+URL_SECRET = re.compile(r"//[^/@\s]*@")
 SECRETS = re.compile(r"(^|\.)(api_key|admin_token|api_keys|key)(\.|$|\[)")
 
 
@@ -56,7 +61,7 @@ def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]
     """`PREFIX_ROUTER_LIMITS__BODY_BYTES=1` as {"limits": {"body_bytes": 1}}; `parse` reads a value (YAML)."""
     layer: dict[str, Any] = {}
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or KUBERNETES.match(name):
             continue
         *path, last = name[len(PREFIX) :].lower().split("__")
         place = layer
@@ -65,7 +70,7 @@ def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]
             if not isinstance(deeper, dict):
                 deeper = place[step] = {}
             place = deeper
-        place[last] = value if SECRETS.search(last) else parse(value)
+        place[last] = value if last in RAW else parse(value)
     return layer
 
 
@@ -73,7 +78,9 @@ def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str,
     """(path, value, layer) of every setting, secrets masked."""
     rows = []
     for path, value in _leaves(settings.model_dump(mode="json"), ""):
-        shown = "********" if SECRETS.search(path) and value not in (None, [], "") else value
+        shown = MASK if SECRETS.search(path) and value not in (None, [], "") else value
+        if isinstance(shown, str):
+            shown = URL_SECRET.sub(f"//{MASK}@", shown)
         origin = next((origins[p] for p in _parents(path) if p in origins), "default")
         rows.append((path, repr(shown) if isinstance(shown, str) else str(shown), origin))
     return rows

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -30,8 +29,9 @@ def policy_faults(name: str, options: Mapping[str, Any]) -> list[str]:
     """What is wrong with this policy's name or options, each fault with the setting's path."""
     try:
         _policy_options(name, options)
-    except ModuleNotFoundError:
-        return [f"routing.policy: there is no policy {name!r}; expected one of {', '.join(policy_names())}"]
+    except ImportError as wrong:
+        known = ", ".join(policy_names())
+        return [f"routing.policy: {name!r} is no policy ({wrong}); expected one of {known}, or a module's dotted path"]
     except ValidationError as wrong:
         return [
             f"routing.options.{'.'.join(map(str, error['loc']))}: "
@@ -52,13 +52,13 @@ def build_dialects() -> list[Dialect]:
 
 
 def _policy_options(name: str, options: Mapping[str, Any]) -> tuple[ModuleType, Any]:
-    """Raises ModuleNotFoundError for an unknown name, ValidationError for bad options."""
-    path = name if "." in name else f"{policies.__name__}.{name}"
+    """Raises ImportError for what is no policy, ValidationError for bad options."""
+    if "." not in name and name not in policy_names():
+        raise ImportError("there is none of that name")
     try:
-        found = find_spec(path)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise ModuleNotFoundError(path)
-    module = import_module(path)
+        module = import_module(name if "." in name else f"{policies.__name__}.{name}")
+    except Exception as wrong:  # an outsider's module may fail in any way
+        raise ImportError(f"its module cannot be imported: {type(wrong).__name__}") from wrong
+    if not hasattr(module, "Options") or not callable(getattr(module, "build", None)):
+        raise ImportError("its module has no Options and build")
     return module, module.Options.model_validate(dict(options))

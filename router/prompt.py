@@ -12,16 +12,14 @@ surrogates, which JSON can smuggle in, are kept by `surrogatepass`.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
-from sys import byteorder
+import json
 
 import msgspec
 import xxhash
 
 TURN, TOOLS, TEXT, MEDIA, CALL, NAME = b"\xffT", b"\xffF", b"\xffP", b"\xffM", b"\xffC", b"\xffN"
 OPEN = b"\xfe"
-IDS = b"\xffI\xfe\xfe"  # four bytes, so that a rung never cuts an id in two
+IDS, BIG_IDS, NEXT = b"\xffI", b"\xffJ", b"\xffS"
 BYTES_A_TOKEN = 4.0  # characters of English text in a token, the field's rule of thumb; only ratios matter
 
 
@@ -77,27 +75,23 @@ def media(out: list[bytes], content: object) -> None:
 
 
 def stable(value: object) -> bytes:
-    """JSON of a decoded value, in the order given; falls back to `repr` for what JSON cannot say."""
+    """JSON of a decoded value, in the order given, with every oddity that Python's own writer can say."""
     try:
         return msgspec.json.encode(value)
-    except (TypeError, ValueError):
-        return encoded(repr(value))
-
-
-def ids(out: list[bytes], tokens: Iterable[int]) -> None:
-    """Token ids, four little-endian bytes each, so that one id cannot match another by its first digits.
-
-    Ids that do not fit in 31 bits are written as decimal text: their bytes could look like a mark.
-    """
-    numbers = list(tokens)
-    out.append(IDS)
+    except (TypeError, ValueError, RecursionError):
+        pass
     try:
-        packed = array("i", numbers)
-        if numbers and min(numbers) < 0:
-            raise OverflowError
-    except (OverflowError, TypeError):
-        out.append(encoded(",".join(map(str, numbers))))
-        return
-    if byteorder == "big":
-        packed.byteswap()
-    out.append(packed.tobytes())
+        return json.dumps(value).encode("ascii", "replace")
+    except (TypeError, ValueError, RecursionError):
+        return b"unsayable"
+
+
+def ids(out: list[bytes], tokens: list[int]) -> None:
+    """Token ids as code points in UTF-8: no id equals another's first digits, and none can look like a mark.
+
+    Ids beyond Unicode's range, which no vocabulary reaches, are written as decimal text under a mark of their own.
+    """
+    try:
+        out += (IDS, OPEN, "".join(map(chr, tokens)).encode("utf-8", "surrogatepass"))
+    except (OverflowError, ValueError):
+        out += (BIG_IDS, OPEN, ",".join(map(str, tokens)).encode())

@@ -23,6 +23,14 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _absent(cls, given: Any) -> Any:
+        """A known name without a value, as in an empty section, is one left out."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None or name not in cls.model_fields}
+
 
 def _not_yet(value: Any) -> Any:
     if value:
@@ -133,6 +141,9 @@ class Auth(Part):
     def _not_empty(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
         if any(not key.key.get_secret_value() for key in keys):
             raise ValueError("an empty key would let everybody in")
+        secrets = [key.key.get_secret_value() for key in keys]
+        if len(set(secrets)) < len(secrets):
+            raise ValueError("two tenants have the same key")
         return keys
 
 

@@ -100,6 +100,7 @@ class Gateway:
         return Prober(
             seat, self._tell, self._learn, interval=health.interval_seconds, timeout=health.timeout_seconds,
             path=health.path, tls=self.house.tls,
+            clock=monotonic,
         )  # fmt: skip
 
     def _stop_probing(self, seat: Seat) -> None:

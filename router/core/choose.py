@@ -43,7 +43,7 @@ def choose(
             continue
         if tried:
             reason = Reason.RETRY
-        elif passed and ask.prefix.tokens:
+        elif passed and reason != Reason.LOAD:
             reason = Reason.SPILL
         if now >= seat.health.pressed_until:
             return Choice(seat, reason, ranked.expected, passed)

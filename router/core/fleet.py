@@ -18,7 +18,10 @@ from router.events import WorkerChanged
 from router.types import Worker
 
 USABLE = frozenset((READY, SUSPECT, TRIAL))
-MOST_CACHED = 256  # model names remembered between two changes; workers without a model list serve any name
+MOST_CACHED, LONGEST_CACHED = (
+    256,
+    256,
+)  # model names, and their characters, remembered between two changes; workers without a model list serve any name
 PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it means none
 
 
@@ -119,7 +122,7 @@ class Fleet:
         if found is None:
             serving = [seat for seat in self.seats.values() if seat.serves(model)]
             found = sorted(_usable(serving)[0], key=lambda seat: seat.id)
-            if len(self._cache) < MOST_CACHED:
+            if len(self._cache) < MOST_CACHED and len(model or "") <= LONGEST_CACHED:
                 self._cache[model] = found
         return found
 

@@ -61,10 +61,10 @@ TABLE: dict[tuple[State, Signal], tuple[str, State, State]] = {
     (DOWN, REQUEST_OK): ("well for long enough", READY, DOWN),
     (TRIAL, REQUEST_OK): ("always", READY, READY),
     (TRIAL, REQUEST_FAILED): ("always", DOWN, DOWN),
-    (TRIAL, PROBE_FAILED): ("enough failures", DOWN, TRIAL),
+    (TRIAL, PROBE_FAILED): ("enough failed probes", DOWN, TRIAL),
     (TRIAL, PROBE_OK): ("no failed requests", READY, TRIAL),
     **{(state, DRAIN): ("always", DRAINING, DRAINING) for state in State},
-    (DRAINING, UNDRAIN): ("was well", READY, STARTING),
+    (DRAINING, UNDRAIN): ("still well", READY, DOWN),
 }
 
 
@@ -72,18 +72,8 @@ class Health:
     """One worker's place in the table. `was_ready` stays true once it has been well; until `pressed_until` others come
     first, since it said 503 or 429 a moment ago."""
 
-    __slots__ = (
-        "_held_until",
-        "_hold",
-        "_press",
-        "failed_probes",
-        "failed_requests",
-        "good_probes",
-        "limits",
-        "pressed_until",
-        "state",
-        "was_ready",
-    )  # fmt: skip
+    __slots__ = ("_eager", "_held_until", "_hold", "_press", "failed_probes", "failed_requests", "good_probes",
+                 "limits", "pressed_until", "state", "was_ready")  # fmt: skip
 
     def __init__(self, limits: Thresholds) -> None:
         self.limits = limits
@@ -93,6 +83,7 @@ class Health:
         self._hold = limits.hold_seconds
         self._held_until = 0.0
         self._press = limits.press_seconds
+        self._eager = False  # back-pressure has made `_press` longer
         self.pressed_until = 0.0
 
     def __repr__(self) -> str:
@@ -101,7 +92,7 @@ class Health:
     def feed(self, signal: Signal, now: float) -> tuple[State, State]:
         """Count the signal, move, and say (before, after)."""
         before = self.state
-        self._count(signal)
+        self._count(signal, now)
         row = TABLE.get((before, signal))
         if row is not None:
             condition, then, otherwise = row
@@ -112,15 +103,16 @@ class Health:
 
     def calm(self) -> bool:
         """Well, and nothing to forget: one more good answer would change nothing."""
-        return self.state is READY and not (self.failed_requests or self.failed_probes or self.pressed_until)
+        return self.state is READY and not (self.failed_requests or self.failed_probes or self._eager)
 
     def press(self, now: float, retry_after: float | None) -> None:
         """The worker asked for less. The pause doubles while it goes on, and honours a longer Retry-After."""
-        pause = max(self._press, retry_after or 0.0)
-        self.pressed_until = now + min(pause, self.limits.press_most)
+        pause = min(max(self._press, retry_after or 0.0), self.limits.press_most)
+        self.pressed_until = max(self.pressed_until, now + pause)
+        self._eager = True
         self._press = min(self._press * 2, self.limits.press_most)
 
-    def _count(self, signal: Signal) -> None:
+    def _count(self, signal: Signal, now: float) -> None:
         if signal is PROBE_OK:
             self.failed_probes = 0
             self.good_probes += 1
@@ -131,8 +123,9 @@ class Health:
             self.failed_requests += 1
         elif signal is REQUEST_OK:
             self.failed_probes = self.failed_requests = 0
-            self._press = self.limits.press_seconds
-            self.pressed_until = 0.0
+            if now >= self.pressed_until:  # an answer begun before the pause does not end it
+                self._press = self.limits.press_seconds
+                self._eager = False
             if self.state is DOWN:
                 self.good_probes += 1
 
@@ -143,8 +136,11 @@ class Health:
             return self.failed_requests == 0
         if condition == "well for long enough":
             return self.good_probes >= self.limits.healthy_after and now >= self._held_until
-        if condition == "was well":
-            return self.was_ready
+        if condition == "enough failed probes":
+            return self.failed_probes >= self.limits.unhealthy_after
+        if condition == "still well":
+            failures = max(self.failed_probes, self.failed_requests)
+            return self.was_ready and failures < self.limits.unhealthy_after and now >= self._held_until
         return True
 
     def _entered(self, before: State, signal: Signal, now: float) -> None:
@@ -152,6 +148,8 @@ class Health:
             self.was_ready = True
             self.failed_probes = self.failed_requests = 0
             self._hold = self.limits.hold_seconds
+        elif self.state is DOWN and not self.was_ready:
+            self.state = STARTING
         elif self.state is DOWN:
             self.good_probes = 0
             if signal is REQUEST_FAILED:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
+from router.core.fingerprint import MOST_RUNGS
 from router.types import Fingerprint
 
 MOST_HOLDERS = 4
@@ -74,7 +75,7 @@ class Holders:
             self._young.update(dict.fromkeys(hashes, _renewed(old, worker, mark)))
         else:
             self._note_each(hashes, worker, mark)
-        if len(self._young) > self.limit // 2:
+        if len(self._young) + MOST_RUNGS > self.limit // 2:
             self._old, self._young = self._young, {}
 
     def _note_each(self, hashes: list[int], worker: str, mark: float) -> None:

@@ -32,8 +32,12 @@ class Ladder:
         """Count this prompt and give its key."""
         self._total += 1
         self._since += 1
+        key = self._count(prompt, workers)
         if self._since >= self.window:
             self._age()
+        return key
+
+    def _count(self, prompt: Fingerprint, workers: int) -> Key:
         hashes = prompt.hashes
         if not hashes:
             return Key(prompt.whole, 0, 0)

@@ -19,7 +19,7 @@ from router.prompt import Prompt
 from router.types import Key
 
 NO_KEY = Key(0, 0, 0)
-MOST_SEEDS = 4096
+MOST_SEEDS, LONGEST_REMEMBERED = 4096, 512
 
 
 class Caller:
@@ -34,9 +34,10 @@ class Mind:
     def __init__(self, fleet: Fleet, policy: Policy, ladder: Ladder | None = None, holders: Holders | None = None):
         self.fleet = fleet
         self.policy = policy
-        self.ladder = ladder or Ladder()
-        self.holders = holders or Holders()
+        self.ladder = Ladder() if ladder is None else ladder
+        self.holders = Holders() if holders is None else holders
         self._traffic = Traffic()
+        self._turn = 0
         self._seeds: dict[tuple[str | None, ...], int] = {}
 
     def weigh(
@@ -48,10 +49,11 @@ class Mind:
         if seed is None:
             seed = self._remember_seed(parts)
         prefix = fingerprint(prompt.text, seed)
+        self._turn += count
         workers = len(self.fleet.seats)
         key = (self.ladder.note if count else self.ladder.look)(prefix, workers) if prompt.text else NO_KEY
         held = self.holders.look(prefix) if prefix.hashes else {}
-        return Ask(prefix, key, held, seed, prompt.text, caller.session, native, body)
+        return Ask(prefix, key, held, seed, prompt.text, caller.session, native, body, self._turn)
 
     def choose(self, ask: Ask, model: str | None, tried: Sequence[str], now: float) -> Choice | None:
         """The worker for this request now, or None when no usable worker fits."""
@@ -84,7 +86,9 @@ class Mind:
         self.holders.remove(seat.id)
 
     def _remember_seed(self, parts: tuple[str | None, ...]) -> int:
-        if len(self._seeds) >= MOST_SEEDS:
-            self._seeds.clear()
-        seed = self._seeds[parts] = seed_of(*parts)
+        seed = seed_of(*parts)
+        if sum(len(part) for part in parts if part) <= LONGEST_REMEMBERED:
+            if len(self._seeds) >= MOST_SEEDS:
+                self._seeds.clear()
+            self._seeds[parts] = seed
         return seed

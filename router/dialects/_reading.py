@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from router.contracts import Usage
 from router.errors import InvalidJson
-from router.prompt import CALL, NAME, media, stable, tagged, text
+from router.prompt import CALL, NAME, NEXT, media, stable, tagged, text
 
 Body = TypeVar("Body")
 
+CALLS = frozenset(("tool_use", "tool_result", "function_call"))
+MOST_NESTED = 4
 NOT_JSON = "The request body is not valid JSON."
 NO_USAGE = Usage(None, None, None)
+EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\ndata:", b"\rdata:")
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class CachedTokens(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class ReportedUsage(msgspec.Struct, gc=False):
     """Usage in OpenAI's and in Anthropic's names."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: CachedTokens | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
     input_tokens_details: CachedTokens | None = None
-    cache_read_input_tokens: int | None = None
+    cache_read_input_tokens: Count | None = None
 
 
 class Reporting(msgspec.Struct, gc=False):
@@ -49,44 +55,50 @@ def decode(body: bytes, strict: Callable[[bytes], Body], shape: type[Body]) -> B
     """
     try:
         return strict(body)
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError):
         value = loads(body)
     if not isinstance(value, dict):
         return None
-    try:
-        return msgspec.convert(value, shape, strict=False)
-    except (msgspec.ValidationError, ValueError):
-        return None
+    messages = value.get("messages", [])
+    if not isinstance(messages, list):
+        messages = [messages]
+    value["messages"] = [each if isinstance(each, dict) else {"content": each} for each in messages]
+    return msgspec.convert(value, shape)
 
 
 def loads(body: bytes) -> Any:
-    """Any JSON value, read by Python's own reader; raises InvalidJson."""
+    """Any JSON value, read by Python's own reader; None where that is nested too deeply. Raises InvalidJson."""
     try:
         return json.loads(body.decode("utf-8-sig", "surrogateescape"))
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return None
+    except ValueError:
         raise InvalidJson(NOT_JSON) from None
 
 
-def content(out: list[bytes], value: Any) -> None:
+def content(out: list[bytes], value: Any, depth: int = 0) -> None:
     """A turn's content: text, null, or a list of parts. A single text part gives the bytes of the same text."""
     if isinstance(value, str):
         text(out, value)
     elif isinstance(value, list):
-        for part in value:
-            _part(out, part)
+        for at, part in enumerate(value):
+            if at:
+                out.append(NEXT)
+            _part(out, part, depth)
     elif value is not None:
         tagged(out, NAME, stable(value))
 
 
-def _part(out: list[bytes], part: Any) -> None:
+def _part(out: list[bytes], part: Any, depth: int) -> None:
     if isinstance(part, str):
         text(out, part)
     elif isinstance(part, dict) and isinstance(part.get("text"), str) and _is_text(part):
         text(out, part["text"])
-    elif isinstance(part, dict) and part.get("type") in ("tool_use", "tool_result", "function_call"):
-        tagged(out, CALL, stable(part))
+    elif isinstance(part, dict) and part.get("type") in CALLS and depth < MOST_NESTED:
+        tagged(out, CALL, stable({name: value for name, value in part.items() if name != "content"}))
+        content(out, part.get("content"), depth + 1)  # a tool's result may hold an image
     else:
-        media(out, stable(part))
+        media(out, part)
 
 
 def _is_text(part: dict[str, Any]) -> bool:
@@ -97,22 +109,30 @@ def reported(tail: bytes, before: int | None = None) -> tuple[ReportedUsage | No
     """The last usage that an answer's last bytes report, and where it stands (-1: there is none).
 
     `tail` may be JSON or a stream of events and may begin anywhere. Inside a JSON text every quote is escaped, so the
-    name in its quotes is found only where it is a field; what follows it up to the line's end is read as the rest of
+    name in its quotes is found only where it is a field; what follows it up to the event's end is read as the rest of
     an object.
     """
     at = len(tail) if before is None else before
     while (at := tail.rfind(b'"usage"', 0, at)) >= 0:
-        end = tail.find(b"\n", at)
-        rest = tail[at:] if end < 0 else tail[at:end]
+        rest = _up_to_event_end(tail, at)
         for closing in (b"", b"}"):  # Anthropic's message_start nests its usage one object deeper
             try:
-                usage = _reporting(b"{" + rest.rstrip().removesuffix(closing)).usage
-            except (msgspec.DecodeError, msgspec.ValidationError):
+                usage = _reporting(b"{" + rest.removesuffix(closing)).usage
+            except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
                 continue
             if usage is not None:
                 return usage, at
             break
     return None, -1
+
+
+def _up_to_event_end(tail: bytes, start: int) -> bytes:
+    end = len(tail)
+    for mark in EVENT_ENDS:
+        found = tail.find(mark, start, end)
+        if found >= 0:
+            end = found
+    return tail[start:end].rstrip()
 
 
 def json_usage(tail: bytes) -> Usage:
@@ -130,3 +150,11 @@ def event_data(event: bytes) -> bytes:
     """The data of one server-sent event, its lines joined (WHATWG HTML, server-sent events)."""
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
     return b"\n".join(lines)
+
+
+def error_body(value: object) -> bytes:
+    """JSON of an error; what no encoding can say is replaced."""
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, ValueError):
+        return json.dumps(value).encode("ascii", "replace")

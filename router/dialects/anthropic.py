@@ -72,7 +72,7 @@ class Anthropic:
     def refusal(self, refusal: Refusal) -> tuple[bytes, bytes]:
         kind = ERROR_TYPES.get(refusal.status, "api_error")
         body = {"type": "error", "error": {"type": kind, "message": refusal.message}}
-        return b"application/json", msgspec.json.encode(body)
+        return b"application/json", reading.error_body(body)
 
 
 def _text(asked: Messages) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 from router.contracts import Usage
 from router.dialects import _reading as reading
 from router.errors import Refusal
-from router.prompt import CALL, NAME, TEXT, TOOLS, Prompt, ids, opened, stable, tagged, text, turn
+from router.prompt import CALL, NAME, NEXT, TEXT, TOOLS, Prompt, ids, opened, stable, tagged, text, turn
 
 CHAT = "/v1/chat/completions"
 TURNS = {role: opened(role) for role in ("system", "developer", "user", "assistant", "tool")}
@@ -89,7 +89,7 @@ class OpenAI:
             return False
         try:
             chunk = _chunk(data)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return False
         if not chunk.choices:
             return isinstance(chunk.type, str) and chunk.type.endswith(".delta")
@@ -100,7 +100,7 @@ class OpenAI:
 
     def refusal(self, refusal: Refusal) -> tuple[bytes, bytes]:
         error = {"message": refusal.message, "type": refusal.kind, "param": refusal.param, "code": refusal.code}
-        return b"application/json", msgspec.json.encode({"error": error})
+        return b"application/json", reading.error_body({"error": error})
 
 
 def chat_text(messages: list[Message], tools: Any) -> bytes:
@@ -148,7 +148,9 @@ def _any_prompt(out: list[bytes], value: Any) -> None:
     elif isinstance(value, list) and value and all(type(item) is int for item in value):
         ids(out, value)
     elif isinstance(value, list):
-        for item in value:
+        for at, item in enumerate(value):
+            if at:
+                out.append(NEXT)
             if isinstance(item, dict) and ("role" in item or "content" in item):
                 out.append(chat_text(_messages([item]), None))
             else:
@@ -158,7 +160,7 @@ def _any_prompt(out: list[bytes], value: Any) -> None:
 
 
 def _messages(values: list[Any]) -> list[Message]:
-    return [msgspec.convert(value, Message, strict=False) for value in values if isinstance(value, dict)]
+    return [msgspec.convert(value if isinstance(value, dict) else {"content": value}, Message) for value in values]
 
 
 def _prompt(body: Chat | Plain, canonical: bytes) -> Prompt:

@@ -47,7 +47,8 @@ class PrefixAware:
         length = self.options.prefix_length
         if not ask.native and not text.isascii():
             head = text[: length * 4].decode("utf-8", "replace")[:length]
-            return prefix_hash(head.encode(), ask.seed, len(text))
+            encoded = head.encode()
+            return prefix_hash(encoded, ask.seed, len(encoded))
         return prefix_hash(text, ask.seed, length)
 
 

@@ -30,7 +30,7 @@ class PrefixBounded:
         self.ring = ring
 
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
-        if not ask.prefix.tokens:
+        if not ask.prefix.tokens or not candidates:
             yield from by_work(candidates, now)
             return
         key, depth = self._key(ask)

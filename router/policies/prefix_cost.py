@@ -12,7 +12,7 @@ worker keeps what it computes, so tokens nobody holds yet are better placed wher
 by sixteen prompts of this length, so that it is silent while little has been sent. Waits are measured in prefill
 tokens, since prompts differ a hundredfold in length.
 
-Ties fall in ring order: among workers that hold something, in the ring order of the first rung, so that equal holders
+Costs within 1% of the prompt are ties, and ties fall in ring order: among workers that hold something, in the ring order of the first rung, so that equal holders
 are always asked in the same order and a prefix returns home after a spill; among the others, in that of the key.
 """
 
@@ -29,7 +29,7 @@ from router.prompt import BYTES_A_TOKEN
 from router.types import Reason
 
 LEAST_SHARE = 0.05
-EQUAL = 1e-6  # costs closer than this are equal
+EQUAL_SHARE = 0.01  # costs closer than this share of the prompt are equal: estimates are no better than that
 
 
 class Options(BaseModel):
@@ -46,7 +46,7 @@ class PrefixCost:
         self.ring = ring
 
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
-        if not ask.prefix.tokens:
+        if not ask.prefix.tokens or not candidates:
             return by_work(candidates, now)
         costs = self._warm(ask, candidates, now) if ask.held else None
         cold = costs is None
@@ -54,8 +54,9 @@ class PrefixCost:
             costs = self._cold(ask, candidates, now)
         least = min(costs)
         first = costs.index(least)
-        if len(costs) > 1 and sorted(costs)[1] <= least + EQUAL:
-            first = self._settle(ask, candidates, costs, least + EQUAL)
+        bar = least + EQUAL_SHARE * ask.prefix.tokens
+        if len(costs) > 1 and sorted(costs)[1] <= bar:
+            first = self._settle(ask, candidates, costs, bar)
         ranked = self._ranked(ask, candidates[first].id, costs[first], cold=cold)
         # Nearly every caller takes one: the rest is a generator not begun, since leaving a begun one raises in it.
         return chain((ranked,), self._rest(ask, candidates, costs, first, cold=cold))

@@ -15,18 +15,10 @@ class Options(BaseModel):
 
 
 class RoundRobin:
-    """Remembers whose turn was last by name, so that a worker joining or leaving skips nobody."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
         names = sorted(c.id for c in candidates)
-        start = next((at for at, name in enumerate(names) if name > self._last), 0)
         for at in range(len(names)):
-            worker = names[(start + at) % len(names)]
-            self._last = worker
-            yield Ranked(worker, Reason.LOAD, 0.0, float(at))
+            yield Ranked(names[(ask.turn + at) % len(names)], Reason.LOAD, 0.0, float(at))
 
 
 def build(options: Options, tools: PolicyTools) -> RoundRobin:

@@ -40,8 +40,6 @@ class Receiver(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """`deadline` is watched by the sweep for as long as the connection lives."""
-
     __slots__ = ("_announced", "_done", "_eof_ends", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces",
                  "_receiver", "_request", "_seen", "_status", "_task", "_transport", "deadline", "pool",
                  "used")  # fmt: skip
@@ -83,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def pause(self) -> None:
-        """The client reads slowly; while that is so, the worker's silence is not its own."""
+        """The client reads slowly: the worker's silence is not its own."""
         if self._transport is not None and self._receiver is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -107,12 +105,10 @@ class Connection(asyncio.Protocol):
             self._fail(errors.FirstByteTimeout(f"no answer within {limits.first_byte:g} s"))
 
     async def _connect(self) -> None:
-        address, tls = self.pool.address, self.pool.tls
-        name = address.host if tls else None
+        at, tls = self.pool.address, self.pool.tls
+        name = at.host if tls else None
         try:
-            await self.pool.loop.create_connection(
-                lambda: self, address.host, address.port, ssl=tls, server_hostname=name
-            )
+            await self.pool.loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=name)
         except OSError as wrong:
             self._task = None
             kind = errors.LocalTrouble if wrong.errno in OWN_TROUBLE else errors.Unreachable
@@ -175,7 +171,8 @@ class Connection(asyncio.Protocol):
             self._keep = False  # more than was asked for
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if not self._announced:  # trailers stay here: they are no headers
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._done:

@@ -62,7 +62,8 @@ def take_in(headers: Headers) -> Intake:
             lines.append(b"%s: %s\r\n" % (name, value))
             _read_here(taken, name, value)
     if named:
-        lines = [line for line in lines if line.partition(b":")[0] not in named]
+        lines = _without(lines, named)
+        taken.credentials = b"".join(_without(taken.credentials.splitlines(keepends=True), named))
     taken.lines = b"".join(lines)
     return taken
 
@@ -74,6 +75,10 @@ def _read_here(taken: Intake, name: bytes, value: bytes) -> None:
         taken.session = value.decode("latin-1") or None
     elif taken.session is None:
         taken.session = cookie(value, SESSION_COOKIE)
+
+
+def _without(lines: list[bytes], named: frozenset[bytes]) -> list[bytes]:
+    return [line for line in lines if line.partition(b":")[0] not in named]
 
 
 def request_id(given: bytes | None) -> str:

@@ -46,6 +46,7 @@ class Prober:
         timeout: float,
         path: str | None,
         tls: ssl.SSLContext,
+        clock: Callable[[], float],
     ) -> None:
         self.seat = seat
         self._tell = tell
@@ -55,6 +56,7 @@ class Prober:
         self._path = path or HEALTH_PATHS.get(seat.worker.dialect, "/health")
         self._fixed = path is not None
         self._tls = tls
+        self._clock = clock
         self._good = 0
         self._told_unauthorised = False
         self._task = asyncio.create_task(self._run(), name=f"probe {seat.id}")
@@ -63,12 +65,11 @@ class Prober:
         self._task.cancel()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         async with self._client() as client:
             while True:
-                began = loop.time()
+                began = self._clock()
                 await self._probe(client)
-                await asyncio.sleep(max(0.0, self._interval - (loop.time() - began)))
+                await asyncio.sleep(max(0.0, self._interval - (self._clock() - began)))
 
     def _client(self) -> httpx.AsyncClient:
         address, key = self.seat.worker.address, self.seat.worker.api_key

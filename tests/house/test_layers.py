@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,23 +30,27 @@ def shown(paths: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=name_of)
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """Every module that a file imports, at its top or later, in dotted form; names imported from a package too."""
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
+    found: list[str] = []
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
                 deeper = ROOT.joinpath(*module.split("."), alias.name)
                 is_module = deeper.is_dir() or deeper.with_suffix(".py").exists()
-                yield f"{module}.{alias.name}" if is_module else module
+                found.append(f"{module}.{alias.name}" if is_module else module)
+    return tuple(found)
 
 
 def is_one_of(module: str, names: set[str]) -> bool:

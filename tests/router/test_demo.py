@@ -134,6 +134,14 @@ def test_without_json_the_table_and_the_pages_address_are_printed(
     assert out.rstrip().endswith("The live page: http://127.0.0.1:8080/")
 
 
+@pytest.mark.usefixtures("fleet", "told_once_it_serves")
+def test_with_one_worker_no_gain_is_claimed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo(1, 8080, None, as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "nothing to choose" in out
+    assert "sooner" not in out
+
+
 @pytest.mark.usefixtures("told_once_it_serves")
 def test_ctrl_c_while_it_serves_is_a_good_end(fleet: type[PretendFleet]) -> None:
     assert demo(3, 8080, None, as_json=True) == 0

@@ -17,6 +17,7 @@ from router.core.load import Lease
 from router.core.mind import Caller, Mind
 from router.core.ring import Ring
 from router.dialects.openai import CHAT, OpenAI
+from router.events import WorkerChanged
 from router.plugins import build_policy
 from router.prompt import Prompt
 from router.types import Key, Worker
@@ -40,6 +41,14 @@ def down(fleet: Fleet, seat: Seat, now: float = 0.0) -> None:
     """As many failed probes as it takes."""
     for _ in range(fleet.limits.unhealthy_after):
         fleet.feed(seat, Signal.PROBE_FAILED, now)
+
+
+def drain(fleet: Fleet, seat: Seat, now: float = 0.0) -> WorkerChanged | None:
+    return fleet.feed(seat, Signal.DRAIN, now)
+
+
+def undrain(fleet: Fleet, seat: Seat, now: float = 0.0) -> WorkerChanged | None:
+    return fleet.feed(seat, Signal.UNDRAIN, now)
 
 
 def fleet_of(workers: Iterable[str | Worker] | int, limits: Thresholds | None = None) -> Fleet:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from router.core.fleet import MOST_CACHED, Fleet, Seat
 from router.core.health import PROBE_FAILED, PROBE_OK, REQUEST_FAILED, REQUEST_OK, Signal
 from router.types import Worker, WorkerState, worker_from_url
-from tests.support.fleets import down, fleet_of, named, ready, worker
+from tests.support.fleets import down, drain, fleet_of, named, ready, undrain, worker
 from tests.support.strategies import names, signals
 
 
@@ -141,7 +141,7 @@ def test_only_workers_that_may_be_used_are_candidates() -> None:
     fleet = fleet_of(["down", "drained", "ready", "suspect", "trial"])
     seats = fleet.seats
     down(fleet, seats["down"])
-    fleet.drain(seats["drained"], 0.0)
+    drain(fleet, seats["drained"])
     fleet.feed(seats["suspect"], PROBE_FAILED, 0.0)
     by_requests_down(fleet, seats["trial"])
     for _ in range(2):
@@ -153,12 +153,12 @@ def test_only_workers_that_may_be_used_are_candidates() -> None:
 
 def test_a_drained_worker_comes_back_when_told() -> None:
     fleet = fleet_of(2)
-    changed = fleet.drain(fleet.seats["w0"], 0.0)
+    changed = drain(fleet, fleet.seats["w0"])
     assert changed is not None
     assert (changed.before, changed.after, changed.cause) == (WorkerState.READY, WorkerState.DRAINING, "drain")
     assert ids(fleet.candidates(None)) == ["w1"]
-    assert fleet.drain(fleet.seats["w0"], 0.0) is None
-    assert fleet.undrain(fleet.seats["w0"], 0.0) is not None
+    assert drain(fleet, fleet.seats["w0"]) is None
+    assert undrain(fleet, fleet.seats["w0"]) is not None
     assert ids(fleet.candidates(None)) == ["w0", "w1"]
 
 
@@ -299,7 +299,7 @@ def test_when_nearly_all_look_bad_those_that_were_well_are_tried_all_the_same(ca
 
 def test_a_panic_does_not_bring_back_a_draining_worker() -> None:
     fleet = fleet_of(["drained", "other"])
-    fleet.drain(fleet.seats["drained"], 0.0)
+    drain(fleet, fleet.seats["drained"])
     down(fleet, fleet.seats["other"])
     assert ids(fleet.candidates(None)) == ["other"]
 

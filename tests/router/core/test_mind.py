@@ -12,7 +12,7 @@ from router.core.ladder import Ladder
 from router.dialects.openai import CHAT
 from router.prompt import Prompt
 from router.types import Key, Reason
-from tests.support.fleets import Stage, caller, chat, down, named, prompt_of, worker
+from tests.support.fleets import Stage, caller, chat, down, drain, named, prompt_of, undrain, worker
 
 SYSTEM = "You are a careful assistant of the Orion observatory. " * 40  # a little over 2,000 characters
 AFFINE = ["prefix_cost", "prefix_bounded", "prefix_aware"]
@@ -98,7 +98,7 @@ def test_with_no_usable_worker_the_order_is_empty(policy: str) -> None:
     """`explain` asks for the order at any time, also when every worker has yet to start."""
     stage = Stage(3, policy)
     for seat in stage.fleet.seats.values():
-        stage.fleet.drain(seat, 0.0)
+        drain(stage.fleet, seat)
     ask = stage.weigh(chat("hi", system=SYSTEM))
     assert stage.mind.rank(ask, None, 0.0) == []
     assert stage.mind.choose(ask, None, (), 0.0) is None
@@ -284,11 +284,11 @@ def test_without_load_removing_one_of_eight_moves_only_its_prompts(policy: str) 
     stage = Stage(8, policy)
     asked = [(chat(question(at), system=story(at)), caller(session=str(at))) for at in range(200)]
     before = [stage.look(body, who) for body, who in asked]
-    stage.fleet.drain(stage.fleet.seats["w3"], 0.0)
+    drain(stage.fleet, stage.fleet.seats["w3"])
     after = [stage.look(body, who) for body, who in asked]
     assert all(now == then or then == "w3" for then, now in zip(before, after, strict=True))
     assert "w3" not in after
-    stage.fleet.undrain(stage.fleet.seats["w3"], 0.0)
+    undrain(stage.fleet, stage.fleet.seats["w3"])
     assert [stage.look(body, who) for body, who in asked] == before
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from router.types import Reason
-from tests.support.fleets import Stage, caller, chat
+from tests.support.fleets import Stage, caller, chat, drain, undrain
 
 
 def test_a_session_stays_where_it_is_whatever_it_asks_and_whatever_the_load() -> None:
@@ -32,10 +32,10 @@ def test_a_request_without_a_session_goes_by_load() -> None:
 def test_a_session_moves_to_its_second_worker_and_back() -> None:
     stage = Stage(8, "session")
     home = stage.serve(chat("hi"), caller(session="s")).seat
-    stage.fleet.drain(home, 0.0)
+    drain(stage.fleet, home)
     away = {stage.serve(chat("hi"), caller(session="s")).seat.id for _ in range(5)}
     assert len(away) == 1
-    stage.fleet.undrain(home, 0.0)
+    undrain(stage.fleet, home)
     assert stage.serve(chat("hi"), caller(session="s")).seat is home
 
 
