@@ -23,8 +23,9 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
         _blame(journey, failure, choice, retried=False)
         journey.finish(journey.status, cut=True)
         journey.sink.abort()
-    elif isinstance(failure, StaleConnection) and not journey.resent:
+    elif isinstance(failure, StaleConnection) and not journey.resent and journey.counted < journey.house.max_tries:
         journey.resent = True
+        journey.counted += 1  # a request that kills its worker at once looks the same, and must not walk the fleet
         _tell(journey, choice, failure.kind, retried=True)
         journey.guarded(lambda: journey.send(choice, journey.house.clock(), fresh=True))
     else:
@@ -71,6 +72,7 @@ def answer_held(journey: Journey, held: Held) -> None:
 
 def _go_on(journey: Journey, choice: Choice) -> None:
     journey.tried += (choice.seat.id,)
+    journey.resent = False
     journey.guarded(journey.try_one)
 
 

@@ -1,7 +1,7 @@
 """Who holds which prefix: a bounded table from a rung's hash to the workers that were sent it.
 
-An entry is `((worker, mark), ...)`, oldest first and at most `MOST_HOLDERS`; the mark is the number of tokens computed
-on that worker when it was last sent the prefix. A worker still holds a prefix unless more tokens were computed on it
+An entry is worker -> mark, oldest first and at most `MOST_HOLDERS`; the mark is the number of tokens computed on that
+worker when it was last sent the prefix. A worker still holds a prefix unless more tokens were computed on it
 since than its cache has room for, or it was lost in between (`forget`). Rungs noted together share one entry object,
 which keeps the table small and quick to read.
 """
@@ -15,7 +15,15 @@ from router.types import Fingerprint
 
 MOST_HOLDERS = 4
 
-Entry = tuple[tuple[str, float], ...]
+
+class Entry:
+    """The holders of some rungs that were noted together, the most recent last; `last` is the deepest of the rungs."""
+
+    __slots__ = ("holders", "last")
+
+    def __init__(self, holders: dict[str, float]) -> None:
+        self.holders = holders
+        self.last = 0
 
 
 class Holders:
@@ -29,9 +37,7 @@ class Holders:
         self._young: dict[int, Entry] = {}
         self._old: dict[int, Entry] = {}
         self._total = 0.0
-        self._computed: dict[
-            str, float
-        ] = {}  # by worker; begins at the total then, so marks of a former life are older
+        self._computed: dict[str, float] = {}  # begins at the total then, so marks of a former life are older
         self._lost_at: dict[str, float] = {}
         self._room: dict[str, float] = {}
 
@@ -70,22 +76,23 @@ class Holders:
         hashes = prompt.hashes
         if not hashes:
             return
-        old = self._get(hashes[0])
-        if old is self._get(hashes[-1]):
-            self._young.update(dict.fromkeys(hashes, _renewed(old, worker, mark)))
-        else:
-            self._note_each(hashes, worker, mark)
+        entry = self._young.get(hashes[0])
+        if entry is not None and entry.last == hashes[-1] and len(entry.holders) == 1 and worker in entry.holders:
+            entry.holders[worker] = mark  # the same prompt, or its like, on the worker that alone holds it
+            return
+        self._note_each(hashes, worker, mark)
         if len(self._young) + MOST_RUNGS > self.limit // 2:
             self._old, self._young = self._young, {}
 
     def _note_each(self, hashes: list[int], worker: str, mark: float) -> None:
         old: Entry | None = None
-        new: Entry = ((worker, mark),)
+        new = Entry({worker: mark})
         for value in hashes:
             found = self._get(value)
             if found is not old:
                 old, new = found, _renewed(found, worker, mark)
             self._young[value] = new
+            new.last = value
 
     def _get(self, value: int) -> Entry | None:
         return self._young.get(value) or self._old.get(value)
@@ -105,7 +112,7 @@ class Holders:
             known.pop(worker, None)
 
     def _read(self, entry: Entry, depth: int, held: dict[str, int]) -> None:
-        for worker, mark in entry:
+        for worker, mark in entry.holders.items():
             computed = self._computed.get(worker)
             if computed is None or mark <= self._lost_at[worker]:
                 continue
@@ -114,7 +121,5 @@ class Holders:
 
 
 def _renewed(entry: Entry | None, worker: str, mark: float) -> Entry:
-    if entry is None or (len(entry) == 1 and entry[0][0] == worker):
-        return ((worker, mark),)
-    others = tuple([pair for pair in entry if pair[0] != worker])
-    return (*others[-(MOST_HOLDERS - 1) :], (worker, mark))
+    others = [pair for pair in entry.holders.items() if pair[0] != worker] if entry is not None else []
+    return Entry(dict([*others[-(MOST_HOLDERS - 1) :], (worker, mark)]))

@@ -113,15 +113,17 @@ class Traffic:
     Whole steps, so that two processes that saw the same requests agree, whatever the moments between them.
     """
 
-    __slots__ = ("_step",)
+    __slots__ = ("_begin", "next_at")
 
     def __init__(self) -> None:
-        self._step: float | None = None
+        self._begin: float | None = None
+        self.next_at = 0.0
 
     def halvings(self, now: float) -> int:
-        """How many halvings are due since the last call that said so."""
-        if self._step is None:
-            self._step = now
-        steps = int((now - self._step) / HALF_LIFE)
-        self._step += steps * HALF_LIFE
+        """How many halvings are due since the last call that said so; none are before `next_at`."""
+        if self._begin is None:
+            self._begin = now
+        steps = int((now - self._begin) / HALF_LIFE)
+        self._begin += steps * HALF_LIFE
+        self.next_at = self._begin + HALF_LIFE
         return steps

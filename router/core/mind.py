@@ -64,14 +64,17 @@ class Mind:
         seat = choice.seat
         tokens = ask.prefix.tokens
         new = max(tokens - choice.expected, 1.0)
-        halvings = self._traffic.halvings(now)
-        if halvings:
-            for other in self.fleet.seats.values():
-                other.load.traffic *= 0.5**halvings
+        if now >= self._traffic.next_at:
+            self._fade(now)
         seat.load.traffic += tokens
         if ask.prefix.hashes:
             self.holders.note(ask.prefix, seat.id, new)
         return seat.load.charge(new, now, streaming=streaming)
+
+    def _fade(self, now: float) -> None:
+        factor: float = 0.5 ** self._traffic.halvings(now)
+        for seat in self.fleet.seats.values():
+            seat.load.traffic *= factor
 
     def rank(self, ask: Ask, model: str | None, now: float) -> list[Ranked]:
         """The whole order, for explanations."""

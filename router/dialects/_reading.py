@@ -114,6 +114,12 @@ def reported(tail: bytes, before: int | None = None) -> tuple[ReportedUsage | No
     """
     at = len(tail) if before is None else before
     while (at := tail.rfind(b'"usage"', 0, at)) >= 0:
+        try:
+            usage = _reporting(b"{" + tail[at:]).usage  # the usual JSON answer ends as the object does
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            usage = None
+        if usage is not None:
+            return usage, at
         rest = _up_to_event_end(tail, at)
         for closing in (b"", b"}"):  # Anthropic's message_start nests its usage one object deeper
             try:

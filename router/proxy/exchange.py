@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ONE_WRITE = 65_536  # a body below this is copied behind its head: one packet, one system call
 OWN_TROUBLE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 NO_BODY = frozenset((204, 304))
+STALE_SECONDS = 0.25  # a round trip, generously: within it a kept connection's end is no answer to the request
 
 
 class Receiver(Protocol):
@@ -159,10 +160,15 @@ class Connection(asyncio.Protocol):
         if self._announced and self._eof_ends and exc is None:
             self._done, self._keep = True, False
             self._tell(receiver)
-        elif self.used and not self._seen:
+        elif self.used and not self._seen and self._just_sent():
             self._fail(errors.StaleConnection("closed while idle"))
         else:
             self._fail(BrokenAnswer("the connection broke"))
+
+    def _just_sent(self) -> bool:
+        """Closed so soon that the request and the closing met on their way; later the engine may well be at it."""
+        sent = self.deadline - self.pool.limits.first_byte
+        return self.pool.sweep.clock() - sent < STALE_SECONDS
 
     # httptools' side
 

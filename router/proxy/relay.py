@@ -55,7 +55,8 @@ class Meter:
         """What the worker reported, at the end of its answer."""
         if self.coded:
             return NO_USAGE
-        return self._dialect.usage(b"".join(self._tail)[-TAIL:])
+        tail = self._tail[0] if len(self._tail) == 1 else b"".join(self._tail)
+        return self._dialect.usage(tail if len(tail) <= TAIL else tail[-TAIL:])
 
     def _trim(self) -> None:
         whole = b"".join(self._tail)[-TAIL // 2 :]
