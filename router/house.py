@@ -53,7 +53,7 @@ class House:
         self.salts_tenants = settings.auth.tenant_salt
         self.logs_hashes = settings.log.hashes
         self._routed: dict[tuple[str, str], Headers] = {}
-        self._most = settings.limits.in_flight
+        self.most = settings.limits.in_flight
         self._limits = Limits(
             settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds
         )
@@ -115,7 +115,7 @@ class House:
 
     def is_full(self) -> bool:
         """The limit on all requests in flight is reached."""
-        return self._most is not None and sum(s.load.in_flight for s in self.fleet.seats.values()) >= self._most
+        return self.most is not None and sum(s.load.in_flight for s in self.fleet.seats.values()) >= self.most
 
     def pool(self, seat: Seat) -> Pool:
         pool = self._pools.get(seat)

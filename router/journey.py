@@ -136,7 +136,10 @@ class Journey:
 
     def choose(self, now: float) -> Choice | None:
         assert self.ask is not None
-        return None if self.house.is_full() else self.house.mind.choose(self.ask, self.model, self.tried, now)
+        house = self.house
+        if house.most is not None and house.is_full():
+            return None
+        return house.mind.choose(self.ask, self.model, self.tried, now)
 
     def some_left(self) -> bool:
         """Some usable worker was not tried, be it full."""

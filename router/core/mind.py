@@ -57,7 +57,8 @@ class Mind:
 
     def choose(self, ask: Ask, model: str | None, tried: Sequence[str], now: float) -> Choice | None:
         """The worker for this request now, or None when no usable worker fits."""
-        return choose(self.policy, ask, self.fleet.candidates(model), self.fleet.seats, tried, now)
+        fleet = self.fleet
+        return choose(self.policy, ask, fleet.candidates(model), fleet.seats, tried, now)
 
     def commit(self, ask: Ask, choice: Choice, now: float, *, streaming: bool) -> Lease:
         """The request goes there: charge it, and remember that it will hold the prefix."""

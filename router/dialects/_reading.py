@@ -114,12 +114,6 @@ def reported(tail: bytes, before: int | None = None) -> tuple[ReportedUsage | No
     """
     at = len(tail) if before is None else before
     while (at := tail.rfind(b'"usage"', 0, at)) >= 0:
-        try:
-            usage = _reporting(b"{" + tail[at:]).usage  # the usual JSON answer ends as the object does
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            usage = None
-        if usage is not None:
-            return usage, at
         rest = _up_to_event_end(tail, at)
         for closing in (b"", b"}"):  # Anthropic's message_start nests its usage one object deeper
             try:
@@ -142,10 +136,18 @@ def _up_to_event_end(tail: bytes, start: int) -> bytes:
 
 
 def json_usage(tail: bytes) -> Usage:
-    """Usage in OpenAI's form."""
-    usage, _ = reported(tail)
-    if usage is None:
+    """Usage in OpenAI's form. The usual JSON answer ends as the object of its usage does; `reported` looks closer."""
+    at = tail.rfind(b'"usage"')
+    if at < 0:
         return NO_USAGE
+    try:
+        usage = _reporting(b"{" + tail[at:]).usage
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        usage = None
+    if usage is None:
+        usage, _ = reported(tail)
+        if usage is None:
+            return NO_USAGE
     details = usage.prompt_tokens_details or usage.input_tokens_details
     prompt = usage.input_tokens if usage.prompt_tokens is None else usage.prompt_tokens
     output = usage.output_tokens if usage.completion_tokens is None else usage.completion_tokens

@@ -17,20 +17,22 @@ from router import __version__
 from router.core.fleet import Fleet
 from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, WorkerLeft
 from router.observe.bus import Bus
-from router.observe.series import DECISION, NAME, Counter, Histogram
+from router.observe.series import DECISION, NAME, Buckets, Counter, Histogram
 from router.types import Reason, WorkerState
 
 
-class PathModel:
-    """The series of one path and model, looked up once a request."""
+class Row:
+    """What one kind of request adds to: a path, a model, and where it went and why. Looked up once a request."""
 
-    __slots__ = ("codes", "first_byte", "labels", "seconds")
+    __slots__ = ("cached", "codes", "count", "first_byte", "model", "path", "predicted", "prompt", "reason", "seconds",
+                 "unreported", "worker")  # fmt: skip
 
-    def __init__(self, path: str, model: str, seconds: Histogram, first_byte: Histogram) -> None:
-        self.labels = (path, model)
+    def __init__(self, path: str, model: str, worker: str | None, reason: str | None) -> None:
+        self.path, self.model, self.worker, self.reason = path, model, worker, reason
         self.codes: dict[int, int] = {}
-        self.seconds = seconds.at(path, model)
-        self.first_byte = first_byte.at(path, model)
+        self.seconds: Buckets
+        self.first_byte: Buckets
+        self.count = self.predicted = self.prompt = self.cached = self.unreported = 0
 
 
 class Metrics(Collector):
@@ -48,12 +50,13 @@ class Metrics(Collector):
         self._fleet, self._paths, self._waiting, self._policy = fleet, frozenset(paths), waiting, policy
         self._slo = slo_seconds
         self.reload_failed = self._panic = False
-        self._rows: dict[tuple[str, str], PathModel] = {}
+        self._rows: dict[tuple[str, str, str | None, str | None], Row] = {}
         self._seconds = Histogram("request_seconds", "Seconds from a request's head to its end", "path", "model")
         self._first_byte = Histogram("first_byte_seconds", "Seconds until the answer's head", "path", "model")
         self._first_token = Histogram("first_token_seconds", "Seconds until a stream's first content event", "model")
         self._decision = Histogram("decision_seconds", "Seconds of reading, hashing and choosing", bounds=DECISION)
         self._queue_seconds = Histogram("queue_seconds", "Seconds in the waiting room")
+        self._requests = Counter("requests", "Requests (code 499: the client went away)", "path", "model", "code")
         self._decisions = Counter("decisions", "Workers chosen, by policy and reason", "policy", "reason")
         self._prompt = Counter("prompt_tokens", "Prompt tokens, as reported or else estimated", "model")
         self._cached = Counter("cached_tokens", "Prompt tokens from a cache, as reported", "model", "worker")
@@ -65,6 +68,7 @@ class Metrics(Collector):
         self._cancelled = Counter("cancelled", "Requests whose client went away, by phase", "phase")
         self._rejected = Counter("rejected", "Requests refused by the gateway, by code", "code")
         self._slo_requests = Counter("slo_requests", "Streams whose first token came in time, or not", "model", "met")
+        self._decision_series = self._decision.at()
         self._counters = [value for value in vars(self).values() if isinstance(value, Counter)]
         self._histograms = [value for value in vars(self).values() if isinstance(value, Histogram)]
         bus.on(AttemptFailed, self._failed)
@@ -86,15 +90,9 @@ class Metrics(Collector):
             self._failures.values[event.worker, event.kind] += 1
         if event.retried:
             self._retries.values[(event.kind,)] += 1
-            self._decided(event, self._model(event.model))
-
-    def _decided(self, event: AttemptFailed | Finished, model: str) -> None:
-        """Each attempt's choice once: when it fails and another follows, or at the request's end."""
-        self._decisions.values[self._policy, event.reason or ""] += 1
-        if event.worker in self._fleet.seats:
-            self._predicted.values[model, event.worker] += event.predicted_cached_tokens
-            if event.reason == Reason.SPILL:
-                self._spills.values[(event.worker,)] += 1
+            self._decisions.values[self._policy, event.reason] += 1
+            if event.worker in self._fleet.seats:
+                self._predicted.values[self._model(event.model), event.worker] += event.predicted_cached_tokens
 
     def _token(self, event: FirstToken) -> None:
         model = self._model(event.model)
@@ -102,41 +100,63 @@ class Metrics(Collector):
         self._slo_requests.values[model, "true" if event.seconds <= self._slo else "false"] += 1
 
     def _finished(self, event: Finished) -> None:
-        row = self._rows.get((event.path, event.model)) or self._row(event)
-        row.codes[event.status] = row.codes.get(event.status, 0) + 1
+        row = self._rows.get((event.path, event.model, event.worker, event.reason)) or self._row(event)
+        status = event.status
+        row.codes[status] = row.codes.get(status, 0) + 1
         row.seconds.add(event.seconds)
         if event.first_byte_seconds is not None:
             row.first_byte.add(event.first_byte_seconds)
         if event.decision_seconds:
-            self._decision.at().add(event.decision_seconds)
+            self._decision_series.add(event.decision_seconds)
+        if row.worker is not None:
+            row.count += 1
+            row.predicted += event.predicted_cached_tokens
+            if status < 400:
+                row.prompt += event.prompt_tokens
+                row.cached += event.cached_tokens or 0
+                row.unreported += not event.usage_reported
         if event.cancelled_in is not None:
             self._cancelled.values[(event.cancelled_in,)] += 1
         if event.code is not None:
             self._rejected.values[(event.code,)] += 1
-        if event.worker is not None:
-            self._decided(event, row.labels[1])
-            if event.status < 400:
-                self._tokens(event, row.labels[1])
 
-    def _tokens(self, event: Finished, model: str) -> None:
-        self._prompt.values[(model,)] += event.prompt_tokens
-        if not event.usage_reported:
-            self._unreported.values[(model,)] += 1
-        elif event.cached_tokens is not None and event.worker in self._fleet.seats:
-            self._cached.values[model, event.worker] += event.cached_tokens
-
-    def _row(self, event: Finished) -> PathModel:
+    def _row(self, event: Finished) -> Row:
+        """The row of this kind of request; names that no worker bears fall together."""
         path = event.path if event.path in self._paths else "other"
         model = self._model(event.model)
-        row = self._rows.get((path, model))
+        kind = path, model, event.worker, event.reason
+        row = self._rows.get(kind)
         if row is None:
-            row = self._rows[path, model] = PathModel(path, model, self._seconds, self._first_byte)
+            row = self._rows[kind] = Row(*kind)
+            row.seconds = self._seconds.at(path, model)
+            row.first_byte = self._first_byte.at(path, model)
         return row
+
+    def _settle(self) -> None:
+        """Bring what the rows have gathered since the last time into the counters."""
+        for kind, row in list(self._rows.items()):
+            for status, count in row.codes.items():
+                self._requests.values[row.path, row.model, str(status)] += count
+            row.codes.clear()
+            if row.count:
+                self._decisions.values[self._policy, row.reason or ""] += row.count
+                self._prompt.values[(row.model,)] += row.prompt
+                self._unreported.values[(row.model,)] += row.unreported
+            known = row.worker in self._fleet.seats
+            if known and row.worker is not None and row.count:
+                self._predicted.values[row.model, row.worker] += row.predicted
+                self._cached.values[row.model, row.worker] += row.cached
+                if row.reason == Reason.SPILL:
+                    self._spills.values[(row.worker,)] += row.count
+            row.count = row.predicted = row.prompt = row.cached = row.unreported = 0
+            if row.worker is not None and not known:
+                del self._rows[kind]
 
     def _model(self, model: str) -> str:
         return model if self._fleet.known_model(model) else "other"
 
     def _left(self, event: WorkerLeft) -> None:
+        self._settle()
         for counter in self._counters:
             counter.forget(event.worker)
 
@@ -146,15 +166,7 @@ class Metrics(Collector):
     # What a scrape shows.
 
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            NAME + "requests",
-            "Requests, by path pattern, model and status (499: the client went away)",
-            labels=("path", "model", "code"),
-        )
-        for row in self._rows.values():
-            for status, count in row.codes.items():
-                requests.add_metric((*row.labels, str(status)), count)
-        yield requests
+        self._settle()
         for counter in self._counters:
             family = CounterMetricFamily(counter.name, counter.text, labels=counter.labels)
             for labels, value in counter.values.items():
