@@ -16,39 +16,46 @@ MOST_MODEL = 128  # characters of a client's model name that reach a log
 
 
 def finished(journey: Journey, status: int, code: str | None, cancelled_in: str | None, cut: bool) -> Finished:
-    """The fact; times count from the request's first byte."""
+    """The fact; times count from the request's head. Positional, in the order of the event's fields: half the cost."""
     choice, ask, meter, started = journey.choice, journey.ask, journey.meter, journey.started
     usage = meter.usage() if journey.status else NO_USAGE
     first_byte, first_token = journey.first_byte_at, journey.first_token_at
-    tokens = int(ask.prefix.tokens) if ask is not None else 0
-    model = journey.model or ""
+    model, prompt = journey.model or "", usage.prompt
+    worker: str | None = None
+    reason: str | None = None
+    policy: str | None = None
+    expected = 0.0
+    if choice is not None:
+        worker, reason, policy, expected = choice.seat.id, choice.reason, journey.house.policy_name, choice.expected
+    if prompt is None:
+        prompt = int(ask.prefix.tokens) if ask is not None else 0
     return Finished(
-        request_id=journey.request_id,
-        path=journey.path,
-        model=model if len(model) <= MOST_MODEL else model[:MOST_MODEL],
-        status=status,
-        code=code,
-        tenant=journey.tenant,
-        stream=journey.prompt.stream,
-        worker=choice.seat.id if choice is not None else None,
-        reason=choice.reason if choice is not None else None,
-        policy=journey.house.policy_name if choice is not None else None,
-        tries=journey.attempts,
-        key_depth=ask.key.depth if ask is not None else 0,
-        prompt_tokens=tokens if usage.prompt is None else usage.prompt,
-        output_tokens=usage.output,
-        predicted_cached_tokens=int(choice.expected) if choice is not None else 0,
-        cached_tokens=usage.cached,
-        usage_reported=usage.prompt is not None,
-        first_byte_seconds=None if first_byte is None else first_byte - started,
-        first_token_seconds=None if first_token is None else first_token - started,
-        decision_seconds=journey.decision_seconds,
-        seconds=journey.house.clock() - started,
-        cancelled_in=cancelled_in,
-        cut=cut,
-        bytes_in=journey.size,
-        bytes_out=meter.bytes_out,
-        hashes=tuple(ask.prefix.hashes) if journey.house.logs_hashes and ask is not None else None,
+        journey.request_id,
+        journey.path,
+        model if len(model) <= MOST_MODEL else model[:MOST_MODEL],
+        status,
+        code,
+        journey.tenant,
+        journey.prompt.stream,
+        worker,
+        reason,
+        policy,
+        journey.attempts,
+        ask.key.depth if ask is not None else 0,
+        prompt,
+        usage.output,
+        int(expected),
+        usage.cached,
+        usage.prompt is not None,
+        None if first_byte is None else first_byte - started,
+        None if first_token is None else first_token - started,
+        journey.decision_seconds,
+        journey.house.clock() - started,
+        cancelled_in,
+        cut,
+        journey.size,
+        meter.bytes_out,
+        tuple(ask.prefix.hashes) if journey.house.logs_hashes and ask is not None else None,
     )
 
 

@@ -46,7 +46,7 @@ class Queued(msgspec.Struct, frozen=True, gc=False):
     admitted: bool
 
 
-class Finished(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A request is over, whoever answered it. `status` is 499 when the client went away.
 
     Never holds prompt text or keys. Times are seconds since the request's first byte, None for what never came.

@@ -58,7 +58,7 @@ def _policy_options(name: str, options: Mapping[str, Any]) -> tuple[ModuleType, 
     try:
         module = import_module(name if "." in name else f"{policies.__name__}.{name}")
     except Exception as wrong:  # an outsider's module may fail in any way
-        raise ImportError(f"its module cannot be imported: {type(wrong).__name__}") from wrong
+        raise ImportError(f"its module cannot be imported: {wrong!r}") from wrong
     if not hasattr(module, "Options") or not callable(getattr(module, "build", None)):
         raise ImportError("its module has no Options and build")
     return module, module.Options.model_validate(dict(options))

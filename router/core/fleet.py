@@ -18,10 +18,8 @@ from router.events import WorkerChanged
 from router.types import Worker
 
 USABLE = frozenset((READY, SUSPECT, TRIAL))
-MOST_CACHED, LONGEST_CACHED = (
-    256,
-    256,
-)  # model names, and their characters, remembered between two changes; workers without a model list serve any name
+# Model names, and their characters, remembered between two changes: workers without a model list serve any name.
+MOST_CACHED, LONGEST_CACHED = 256, 256
 PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it means none
 
 

@@ -49,11 +49,12 @@ class Mind:
         if seed is None:
             seed = self._remember_seed(parts)
         prefix = fingerprint(prompt.text, seed)
-        self._turn += count
+        turn = self._turn
+        self._turn = turn + count
         workers = len(self.fleet.seats)
         key = (self.ladder.note if count else self.ladder.look)(prefix, workers) if prompt.text else NO_KEY
         held = self.holders.look(prefix) if prefix.hashes else {}
-        return Ask(prefix, key, held, seed, prompt.text, caller.session, native, body, self._turn)
+        return Ask(prefix, key, held, seed, prompt.text, caller.session, native, body, turn)
 
     def choose(self, ask: Ask, model: str | None, tried: Sequence[str], now: float) -> Choice | None:
         """The worker for this request now, or None when no usable worker fits."""

@@ -14,7 +14,7 @@ from router.prompt import CALL, NAME, NEXT, media, stable, tagged, text
 
 Body = TypeVar("Body")
 
-CALLS = frozenset(("tool_use", "tool_result", "function_call"))
+CALLS = ("tool_use", "tool_result", "function_call")  # compared, not hashed: a part's type may be anything
 MOST_NESTED = 4
 NOT_JSON = "The request body is not valid JSON."
 NO_USAGE = Usage(None, None, None)
@@ -62,8 +62,18 @@ def decode(body: bytes, strict: Callable[[bytes], Body], shape: type[Body]) -> B
     messages = value.get("messages", [])
     if not isinstance(messages, list):
         messages = [messages]
-    value["messages"] = [each if isinstance(each, dict) else {"content": each} for each in messages]
-    return msgspec.convert(value, shape)
+    value["messages"] = [fields(each) for each in messages]
+    try:
+        return msgspec.convert(fields(value), shape)
+    except msgspec.ValidationError:
+        return None
+
+
+def fields(value: Any) -> dict[str, Any]:
+    """What a shape may take its fields from: no field's name is beyond ASCII, and msgspec fails on lone surrogates."""
+    if not isinstance(value, dict):
+        return {"content": value}
+    return {name: each for name, each in value.items() if name.isascii()}
 
 
 def loads(body: bytes) -> Any:

@@ -149,18 +149,18 @@ def _any_prompt(out: list[bytes], value: Any) -> None:
         ids(out, value)
     elif isinstance(value, list):
         for at, item in enumerate(value):
+            if isinstance(item, dict) and ("role" in item or "content" in item):
+                out.append(chat_text(_messages([item]), None))  # a turn's own mark parts it, as in a chat
+                continue
             if at:
                 out.append(NEXT)
-            if isinstance(item, dict) and ("role" in item or "content" in item):
-                out.append(chat_text(_messages([item]), None))
-            else:
-                _any_prompt(out, item)
+            _any_prompt(out, item)
     elif value is not None:
         tagged(out, NAME, stable(value))
 
 
 def _messages(values: list[Any]) -> list[Message]:
-    return [msgspec.convert(value if isinstance(value, dict) else {"content": value}, Message) for value in values]
+    return [msgspec.convert(reading.fields(value), Message) for value in values]
 
 
 def _prompt(body: Chat | Plain, canonical: bytes) -> Prompt:

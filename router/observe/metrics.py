@@ -7,6 +7,7 @@ when it leaves.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,7 +18,7 @@ from router import __version__
 from router.core.fleet import Fleet
 from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, WorkerLeft
 from router.observe.bus import Bus
-from router.observe.series import DECISION, NAME, Buckets, Counter, Histogram
+from router.observe.series import DECISION, NAME, SECONDS, Buckets, Counter, Histogram
 from router.types import Reason, WorkerState
 
 
@@ -103,11 +104,17 @@ class Metrics(Collector):
         row = self._rows.get((event.path, event.model, event.worker, event.reason)) or self._row(event)
         status = event.status
         row.codes[status] = row.codes.get(status, 0) + 1
-        row.seconds.add(event.seconds)
-        if event.first_byte_seconds is not None:
-            row.first_byte.add(event.first_byte_seconds)
-        if event.decision_seconds:
-            self._decision_series.add(event.decision_seconds)
+        seconds, series = event.seconds, row.seconds  # `add`, without the calls
+        series.counts[bisect_left(SECONDS, seconds)] += 1
+        series.total += seconds
+        seconds, series = event.first_byte_seconds or 0.0, row.first_byte
+        if seconds:
+            series.counts[bisect_left(SECONDS, seconds)] += 1
+            series.total += seconds
+        seconds, series = event.decision_seconds, self._decision_series
+        if seconds:
+            series.counts[bisect_left(DECISION, seconds)] += 1
+            series.total += seconds
         if row.worker is not None:
             row.count += 1
             row.predicted += event.predicted_cached_tokens

@@ -12,8 +12,9 @@ worker keeps what it computes, so tokens nobody holds yet are better placed wher
 by sixteen prompts of this length, so that it is silent while little has been sent. Waits are measured in prefill
 tokens, since prompts differ a hundredfold in length.
 
-Costs within 1% of the prompt are ties, and ties fall in ring order: among workers that hold something, in the ring order of the first rung, so that equal holders
-are always asked in the same order and a prefix returns home after a spill; among the others, in that of the key.
+Costs within 1% of the prompt are ties, and ties fall in ring order: among workers that hold something, in the ring
+order of the first rung, so that equal holders are always asked in the same order and a prefix returns home after a
+spill; among the others, in that of the key.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from router.prompt import BYTES_A_TOKEN
 from router.types import Reason
 
 LEAST_SHARE = 0.05
+LEAST_TRAFFIC = 1.0  # tokens; what has faded below is none, and too small to divide by
 EQUAL_SHARE = 0.01  # costs closer than this share of the prompt are equal: estimates are no better than that
 
 
@@ -48,18 +50,23 @@ class PrefixCost:
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
         if not ask.prefix.tokens or not candidates:
             return by_work(candidates, now)
-        costs = self._warm(ask, candidates, now) if ask.held else None
-        cold = costs is None
-        if costs is None:
-            costs = self._cold(ask, candidates, now)
+        held = ask.held
+        traffic, deepest = 0.0, 0
+        for c in candidates:
+            traffic += c.load.traffic
+            depth = held.get(c.id, 0)
+            if depth > deepest:
+                deepest = depth
+        mean = traffic / len(candidates)
+        costs = self._warm(ask, candidates, now, mean, deepest) if deepest else self._cold(ask, candidates, now, mean)
         least = min(costs)
         first = costs.index(least)
         bar = least + EQUAL_SHARE * ask.prefix.tokens
         if len(costs) > 1 and sorted(costs)[1] <= bar:
             first = self._settle(ask, candidates, costs, bar)
-        ranked = self._ranked(ask, candidates[first].id, costs[first], cold=cold)
+        ranked = self._ranked(ask, candidates[first].id, costs[first], cold=not deepest)
         # Nearly every caller takes one: the rest is a generator not begun, since leaving a begun one raises in it.
-        return chain((ranked,), self._rest(ask, candidates, costs, first, cold=cold))
+        return chain((ranked,), self._rest(ask, candidates, costs, first, cold=not deepest))
 
     def _rest(
         self, ask: Ask, candidates: Sequence[Candidate], costs: Sequence[float], first: int, *, cold: bool
@@ -69,33 +76,28 @@ class PrefixCost:
             if at != first:
                 yield self._ranked(ask, candidates[at].id, costs[at], cold=cold)
 
-    def _cold(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> list[float]:
+    def _cold(self, ask: Ask, candidates: Sequence[Candidate], now: float, mean: float) -> list[float]:
         """Costs of a prompt that no candidate holds."""
-        mean = sum([c.load.traffic for c in candidates]) / len(candidates) or 1.0
-        share = ask.prefix.tokens / mean
+        share = ask.prefix.tokens / (mean or 1.0)
         return [(c.wait(now) + share * c.load.traffic) / c.weight for c in candidates]
 
-    def _warm(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> list[float] | None:
-        """Costs of a prompt that some candidate holds; None when none does."""
-        tokens, held, options = ask.prefix.tokens, ask.held, self.options
-        depths = [held.get(c.id, 0) for c in candidates]
-        deepest = max(depths)
-        if not deepest:
-            return None
+    def _warm(self, ask: Ask, candidates: Sequence[Candidate], now: float, mean: float, deepest: int) -> list[float]:
+        """Costs of a prompt of which some candidate holds `deepest` bytes."""
+        tokens, held, factor = ask.prefix.tokens, ask.held, self.options.factor
         hot = ask.key.hot_depth / BYTES_A_TOKEN
-        factor, least = options.factor, LEAST_SHARE * tokens
-        base = options.smoothing * tokens
-        mean = sum([c.load.traffic for c in candidates]) / len(candidates)
-        spread = max(0.0, tokens - deepest / BYTES_A_TOKEN) / ((mean + base) or 1.0)
+        least = LEAST_SHARE * tokens
+        base = self.options.smoothing * tokens
+        spread = (tokens - deepest / BYTES_A_TOKEN) / ((mean + base) or 1.0)
         costs = []
-        for c, depth in zip(candidates, depths, strict=True):
-            cached = depth / BYTES_A_TOKEN
+        for c in candidates:
+            load = c.load
+            cached = held.get(c.id, 0) / BYTES_A_TOKEN
             new = tokens - cached
             if new < least:
                 new = least
-            cost = c.wait(now) + factor * new + spread * (c.load.traffic + base)
+            cost = c.wait(now) + factor * new + spread * (load.traffic + base)
             if cached < hot:
-                cost -= (factor - options.hot_factor) * min(new, hot - cached)
+                cost -= (factor - self.options.hot_factor) * min(new, hot - cached)
             costs.append(cost / c.weight)
         return costs
 

@@ -172,13 +172,16 @@ def test_secrets_are_masked() -> None:
             "file",
             {
                 "admin_token": "sk-secret",
-                "auth": {"api_keys": ["sk-secret", {"tenant": "red", "key": "sk-secret"}]},
+                "auth": {"api_keys": ["sk-secret-one", {"tenant": "red", "key": "sk-secret-two"}]},
                 "workers": [{"url": "http://a:1", "api_key": "sk-secret"}],
             },
         )
     )
     assert "sk-secret" not in str(shown)
     assert "***" in shown["admin_token"][0]
+    assert "***" in shown["auth.api_keys[0].key"][0]
+    assert "***" in shown["auth.api_keys[1].key"][0]
+    assert "red" in shown["auth.api_keys[1].tenant"][0]
     assert "***" in shown["workers[0].api_key"][0]
 
 

@@ -78,7 +78,7 @@ def test_good_names_and_options_have_no_fault() -> None:
 
 def test_an_unknown_policy_is_a_fault_that_names_the_known_ones() -> None:
     (fault,) = policy_faults("prefix_cots", {})
-    assert fault.startswith("routing.policy: there is no policy 'prefix_cots'")
+    assert fault.startswith("routing.policy: 'prefix_cots' is no policy")
     assert all(name in fault for name in policy_names())
 
 
@@ -91,7 +91,8 @@ NO_POLICIES = [
 @pytest.mark.parametrize("name", NO_POLICIES)
 def test_any_name_that_is_no_policy_is_a_fault(name: str) -> None:
     (fault,) = policy_faults(name, {})
-    assert fault.startswith("routing.policy: ")
+    assert fault.startswith(f"routing.policy: {name!r} is no policy")
+    assert all(known in fault for known in policy_names())
 
 
 @pytest.mark.parametrize("name", ["broken", "empty"])

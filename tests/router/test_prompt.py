@@ -1,14 +1,18 @@
 """The canonical bytes of a prompt: marks that no text can hold, and nothing that fails."""
 
+from os.path import commonprefix
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.prompt import (
+    BIG_IDS,
     CALL,
     IDS,
     MEDIA,
     NAME,
+    NEXT,
     NOTHING,
     OPEN,
     TEXT,
@@ -21,10 +25,10 @@ from router.prompt import (
     tagged,
     text,
     turn,
-)  # fmt: skip
+)
 from tests.support.strategies import MANY, json_values, texts
 
-token_ids = st.lists(st.integers(0, 2**31 - 1), max_size=20)
+token_ids = st.lists(st.integers(0, 0x10FFFF), max_size=20)
 
 
 def written(write: object, *arguments: object) -> bytes:
@@ -50,9 +54,9 @@ def test_a_lone_surrogate_is_kept() -> None:
 
 
 def test_the_marks_differ() -> None:
-    marks = (TURN, TOOLS, TEXT, MEDIA, CALL, NAME, IDS[:2])
+    marks = (TURN, TOOLS, TEXT, MEDIA, CALL, NAME, IDS, BIG_IDS, NEXT)
     assert len(set(marks)) == len(marks)
-    assert all(mark[:1] == b"\xff" for mark in marks)
+    assert all(mark[:1] == b"\xff" and len(mark) == 2 for mark in marks)
     assert OPEN == b"\xfe"
 
 
@@ -115,17 +119,25 @@ def test_lists_of_one_length_do_not_share() -> None:
 
 @given(token_ids, token_ids)
 def test_equal_leading_ids_share_their_bytes_and_only_they(one: list[int], other: list[int]) -> None:
-    shared = 0
-    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
-        shared += 1
+    shared = list(commonprefix([one, other]))
     first, second = written(ids, one), written(ids, other)
-    common = len(IDS) + 4 * shared
-    assert first[:common] == second[:common]
+    assert first.startswith(written(ids, shared))
+    assert second.startswith(written(ids, shared))
+    assert len(commonprefix([first, second])) < len(written(ids, shared)) + 4
     assert (first == second) == (one == other)
 
 
-def test_ids_are_four_bytes_the_lowest_first_on_every_machine() -> None:
-    assert written(ids, [1, 258]) == IDS + b"\x01\x00\x00\x00\x02\x01\x00\x00"
+def test_ids_are_code_points_in_utf_8() -> None:
+    assert written(ids, [1, 258, 0xD800, 0x10FFFF]) == IDS + OPEN + b"\x01\xc4\x82\xed\xa0\x80\xf4\x8f\xbf\xbf"
+    assert written(ids, []) == IDS + OPEN
+
+
+@given(token_ids)
+def test_no_ids_look_like_a_mark(numbers: list[int]) -> None:
+    content = written(ids, numbers).removeprefix(IDS + OPEN)
+    assert b"\xff" not in content
+    assert b"\xfe" not in content
+    assert content.decode("utf-8", "surrogatepass") == "".join(map(chr, numbers))
 
 
 @given(st.lists(token_ids, max_size=4), st.lists(token_ids, max_size=4))
@@ -135,15 +147,20 @@ def test_lists_of_ids_are_told_apart(one: list[list[int]], other: list[list[int]
 
 
 @given(st.lists(st.integers(), max_size=10))
+@example([0x110000])
+@example([-1])
+@example([2**200])
 def test_ids_that_no_vocabulary_holds_are_written_all_the_same(numbers: list[int]) -> None:
-    assert written(ids, numbers).startswith(IDS)
+    plain = all(0 <= number <= 0x10FFFF for number in numbers)
+    decimal = BIG_IDS + OPEN + ",".join(map(str, numbers)).encode()
+    assert written(ids, numbers) == (
+        IDS + OPEN + "".join(map(chr, numbers)).encode("utf-8", "surrogatepass") if plain else decimal
+    )
 
 
 def test_ids_written_as_text_never_equal_ids_written_as_numbers() -> None:
-    """`2147483648,1` is twelve bytes, which are three ids as well."""
-    odd = [2**31, 1]
-    plain = [int.from_bytes(b"2147483648,1"[at : at + 4], "little") for at in (0, 4, 8)]
-    assert written(ids, odd) != written(ids, plain)
+    """The characters of `2147483648,1` are twelve ids as well."""
+    assert written(ids, [2**31, 1]) != written(ids, list(b"2147483648,1"))
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), max_size=5), st.lists(st.integers(-(2**40), 2**40), max_size=5))

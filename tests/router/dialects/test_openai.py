@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from router.dialects.openai import CHAT, OpenAI, build
 from router.errors import ModelNotFound, NoReadyWorker
-from router.prompt import IDS, Prompt
+from router.prompt import BIG_IDS, IDS, NEXT, OPEN, TEXT, Prompt
 from tests.support.strategies import texts
 
 COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
@@ -176,9 +176,10 @@ def complete(prompt: Any) -> bytes:
 
 def test_all_four_shapes_of_a_prompt_are_read() -> None:
     assert complete("a") == b"\xffPa"
-    assert complete(["a", "b"]) == b"\xffPa\xffPb"
-    assert complete([1, 2]) == IDS + b"\x01\0\0\0\x02\0\0\0"
-    assert complete([[1, 2], [3, 4]]) == IDS + b"\x01\0\0\0\x02\0\0\0" + IDS + b"\x03\0\0\0\x04\0\0\0"
+    assert complete(["a", "b"]) == b"\xffPa" + NEXT + b"\xffPb"
+    assert complete([1, 200]) == IDS + OPEN + b"\x01\xc3\x88"
+    assert complete([[1, 2], [3, 4]]) == IDS + OPEN + b"\x01\x02" + NEXT + IDS + OPEN + b"\x03\x04"
+    assert complete([2**31, -1]) == BIG_IDS + OPEN + b"2147483648,-1"
 
 
 def test_ids_decide_by_content_and_order_and_never_by_count_or_digits() -> None:
@@ -189,11 +190,12 @@ def test_ids_decide_by_content_and_order_and_never_by_count_or_digits() -> None:
     assert complete([1, 2]) != complete("1,2") != complete(["1", "2"])
 
 
+token_ids = st.integers(0, 0x10FFFF) | st.integers(0, 2**31 - 1)
 shapes = st.one_of(
     texts.filter(bool),
     st.lists(texts.filter(bool), min_size=2, max_size=3),
-    st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4),
-    st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3), min_size=2, max_size=3),
+    st.lists(token_ids, min_size=1, max_size=4),
+    st.lists(st.lists(token_ids, min_size=1, max_size=3), min_size=2, max_size=3),
 )
 
 
@@ -203,9 +205,11 @@ def test_different_shapes_never_collide(one: Any, other: Any) -> None:
 
 
 def test_text_after_ids_is_not_taken_for_more_ids() -> None:
-    """The four bytes of `FF P a b` are an id as well: a mark behind ids must not read as one."""
-    number = int.from_bytes(b"\xffPab", "little")
-    assert complete([[1, 2], "ab"]) != complete([[1, 2, number]])
+    """Ids are text as well, so whatever is behind them opens with marks that no id can hold."""
+    assert complete([[1, 2], "ab"]) == IDS + OPEN + b"\x01\x02" + NEXT + TEXT + b"ab"
+    for number in (0xFF, 0xFE, 0xD800, 0x10FFFF, int.from_bytes(b"\xffPab", "little")):
+        assert complete([[1, 2], "ab"]) != complete([[1, 2, number]])
+        assert complete([number]).count(b"\xff") == 1
 
 
 @pytest.mark.parametrize("prompt", [None, "", [], [[]], [""], {}, 5, True, [None], [True, False], [1.5], [{"a": 1}]])
@@ -253,6 +257,8 @@ def test_the_instructions_of_a_response_are_its_system_turn() -> None:
 def test_the_turns_of_a_response_are_the_turns_of_a_chat() -> None:
     turns = [system("s"), user("hi"), {"role": "assistant", "content": "hello"}]
     assert read(RESPONSES, input=turns).text == chat(*turns)
+    odd = DIALECT.read(RESPONSES, json.dumps({"input": [{**each, "\ud800": None} for each in turns]}).encode())
+    assert odd.text == chat(*turns)
 
 
 def test_a_response_s_tool_results_count() -> None:

@@ -19,6 +19,11 @@ class Shape(msgspec.Struct):
     items: list[int] = []
 
 
+class Turns(msgspec.Struct):
+    a: Any = None
+    messages: list[dict[str, Any]] = []
+
+
 strict = msgspec.json.Decoder(Shape).decode
 
 
@@ -42,6 +47,16 @@ def test_what_python_reads_and_others_do_not_is_read_leniently(body: bytes) -> N
     found = reading.decode(body, strict, Shape)
     assert found is not None
     assert found.a is not None
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\udfff", "ä", "a\u200b"])
+def test_a_field_whose_name_is_no_field_s_is_passed_over(name: str) -> None:
+    """Also where that name is no valid Unicode, and in a list of turns."""
+    body = json.dumps({name: 1, "a": {name: "\ud800"}, "messages": [{name: 1, "role": "user"}, "odd"]}).encode()
+    found = reading.decode(body, msgspec.json.Decoder(Turns).decode, Turns)
+    assert found is not None
+    assert found.a == {name: "\ud800"}
+    assert found.messages == [{"role": "user"}, {"content": "odd"}]
 
 
 @given(json_values)

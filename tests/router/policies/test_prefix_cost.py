@@ -12,6 +12,8 @@ from tests.support.fleets import Look, ask_of, named, ring_of
 RING = ring_of(named(8))
 TEXT = b"\xffTuser\xfe" + b"a long beginning " * 240  # 4,088 bytes, 1,022 tokens
 TOKENS = len(TEXT) / 4
+EQUAL = 0.01 * TOKENS  # costs no further apart are ties
+APART = EQUAL + 1
 
 
 def policy(**options: float) -> Policy:
@@ -33,8 +35,17 @@ def test_a_prompt_nobody_knows_goes_home_when_all_are_idle() -> None:
 
 
 def test_a_prompt_nobody_knows_goes_where_the_least_waits() -> None:
-    looks = [Look(name, waiting=0.0 if name == "w3" else 10.0) for name in named(8)]
-    assert order(looks)[0].worker == "w3"
+    for least in named(8):
+        looks = [Look(name, waiting=0.0 if name == least else APART) for name in named(8)]
+        assert order(looks)[0].worker == least
+
+
+@pytest.mark.parametrize("least", named(8))
+def test_a_prompt_nobody_knows_goes_home_while_home_costs_one_percent_more_at_most(least: str) -> None:
+    looks = [Look(name, waiting=0.0 if name == least else EQUAL - 1) for name in named(8)]
+    ranked = order(looks)
+    assert ranked[0].worker == RING.home(ask_of(TEXT).key.value)
+    assert len({each.worker for each in ranked}) == 8
 
 
 def test_a_prompt_nobody_knows_goes_where_less_came_together() -> None:
@@ -66,16 +77,30 @@ def test_a_token_to_compute_costs_four_that_wait() -> None:
     """A holder may wait for four times what it saves before a lesser holder is cheaper."""
     saved = 3840 / 4 - 1024 / 4
     near = {"w2": 1024, "w5": 3840}
-    assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved - 1)), held=near)[0].worker == "w5"
-    assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved + 1)), held=near)[0].worker == "w2"
+    assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved - APART)), held=near)[0].worker == "w5"
+    assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved + APART)), held=near)[0].worker == "w2"
+
+
+def test_holders_whose_costs_are_one_percent_apart_are_equal() -> None:
+    saved = 3840 / 4 - 1024 / 4
+    near = {"w2": 1024, "w5": 3840}
+    nearest = RING.nearest(ask_of(TEXT).prefix.hashes[0], near)
+    for off in (1 - EQUAL, -1, 0, 1, EQUAL - 1):
+        assert order(idle(w5=Look("w5", in_flight=1, waiting=4 * saved + off)), held=near)[0].worker == nearest
+
+
+@pytest.mark.parametrize("holder", named(8))
+def test_of_equal_costs_a_holder_s_goes_first(holder: str) -> None:
+    free = {"factor": 0.0, "hot_factor": 0.0}
+    assert order(idle(), held={holder: 3840}, options=free)[0].worker == holder
 
 
 def test_within_a_hot_prefix_a_token_costs_one_that_waits() -> None:
     near = {"w2": 1024, "w5": 3840}
     saved = 3840 / 4 - 1024 / 4
-    looks = idle(w5=Look("w5", in_flight=1, waiting=saved + 1))
+    looks = idle(w5=Look("w5", in_flight=1, waiting=saved + APART))
     assert order(looks, held=near, hot_depth=3840)[0].worker == "w2"
-    looks = idle(w5=Look("w5", in_flight=1, waiting=saved - 1))
+    looks = idle(w5=Look("w5", in_flight=1, waiting=saved - APART))
     assert order(looks, held=near, hot_depth=3840)[0].worker == "w5"
 
 
@@ -125,8 +150,21 @@ def test_a_worker_that_holds_nothing_and_is_chosen_for_its_idleness_is_a_spill_o
     assert ranked[-1].worker == "w5"
 
 
+@pytest.mark.parametrize("held", [{}, {"w5": 3840}])
+@pytest.mark.parametrize("smoothing", [0.0, 16.0])
+def test_traffic_that_has_faded_to_nearly_nothing_is_none(held: dict[str, int], smoothing: float) -> None:
+    """Half-lives later it is the least number there is, which no prompt can be divided by."""
+
+    def costs(traffic: float) -> list[tuple[str, float]]:
+        looks = [Look(name, traffic=traffic if name < "w4" else 0.0) for name in named(8)]
+        return [(each.worker, each.cost) for each in order(looks, held=held, options={"smoothing": smoothing})]
+
+    assert costs(5e-324) == costs(2.2e-311) == costs(0.0)
+
+
 def test_costs_never_fall_along_the_order() -> None:
     looks = [Look(name, waiting=at * 37.0 % 11, traffic=at * 1000.0) for at, name in enumerate(named(8))]
     for held in ({}, {"w1": 1024, "w3": 3840, "w6": 64}):
-        costs = [each.cost for each in order(looks, held=held)]
-        assert all(after >= before - 1e-6 for before, after in itertools.pairwise(costs))
+        first, *rest = [each.cost for each in order(looks, held=held)]
+        assert first <= rest[0] + EQUAL
+        assert all(after >= before for before, after in itertools.pairwise(rest))
