@@ -22,8 +22,9 @@ format: .venv/.ready
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: .venv/.ready  ## CPU per request on this machine
+bench: .venv/.ready  ## CPU per request, and microseconds a decision, on this machine
 	@$(BIN)/python bench/cpu.py $(BENCH_ARGS)
+	@$(BIN)/python bench/decision.py
 
 compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	docker compose up --build

@@ -36,16 +36,22 @@ class Held:
 
 
 class Attempt:
-    __slots__ = ("answered", "choice", "connection", "held", "journey", "lease", "phase")
+    __slots__ = ("answered", "choice", "connection", "held", "journey", "lease")
 
     def __init__(self, journey: Journey, choice: Choice, lease: Lease) -> None:
         self.journey = journey
         self.choice = choice
         self.lease = lease
-        self.phase = "waiting"
         self.answered = False  # the client has been given this worker's status
         self.connection: Connection | None = None
         self.held: Held | None = None
+
+    @property
+    def phase(self) -> str:
+        """How far it is."""
+        if self.answered:
+            return "streaming"
+        return "waiting" if self.connection is None or self.connection.is_open else "connecting"
 
     def cancel(self) -> None:
         """Nobody wants the answer any more."""
@@ -59,9 +65,6 @@ class Attempt:
             self.journey.house.freed()
 
     # The worker's side calls these.
-
-    def on_connected(self) -> None:
-        self.phase = "waiting"
 
     def on_head(self, status: int, headers: Headers, length: int | None) -> None:
         if status in BACK_PRESSURE:
@@ -106,7 +109,7 @@ class Attempt:
     def _begin_answer(self, status: int, headers: Headers, length: int | None) -> None:
         journey = self.journey
         now = journey.house.clock()
-        self.phase, self.answered = "streaming", True
+        self.answered = True
         if is_fault(status):
             journey.house.signal(self.choice.seat, REQUEST_FAILED, f"status_{status}")
         journey.answer(status, headers, length, now)

@@ -59,10 +59,9 @@ def decode(body: bytes, strict: Callable[[bytes], Body], shape: type[Body]) -> B
         value = loads(body)
     if not isinstance(value, dict):
         return None
-    messages = value.get("messages", [])
-    if not isinstance(messages, list):
-        messages = [messages]
-    value["messages"] = [fields(each) for each in messages]
+    messages = value.pop("messages", None)
+    if messages is not None:
+        value["messages"] = [fields(each) for each in (messages if isinstance(messages, list) else [messages])]
     try:
         return msgspec.convert(fields(value), shape)
     except msgspec.ValidationError:

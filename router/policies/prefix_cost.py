@@ -58,6 +58,8 @@ class PrefixCost:
             if depth > deepest:
                 deepest = depth
         mean = traffic / len(candidates)
+        if mean < LEAST_TRAFFIC:
+            mean = LEAST_TRAFFIC
         costs = self._warm(ask, candidates, now, mean, deepest) if deepest else self._cold(ask, candidates, now, mean)
         least = min(costs)
         first = costs.index(least)
@@ -78,7 +80,7 @@ class PrefixCost:
 
     def _cold(self, ask: Ask, candidates: Sequence[Candidate], now: float, mean: float) -> list[float]:
         """Costs of a prompt that no candidate holds."""
-        share = ask.prefix.tokens / (mean or 1.0)
+        share = ask.prefix.tokens / mean
         return [(c.wait(now) + share * c.load.traffic) / c.weight for c in candidates]
 
     def _warm(self, ask: Ask, candidates: Sequence[Candidate], now: float, mean: float, deepest: int) -> list[float]:
@@ -87,7 +89,7 @@ class PrefixCost:
         hot = ask.key.hot_depth / BYTES_A_TOKEN
         least = LEAST_SHARE * tokens
         base = self.options.smoothing * tokens
-        spread = (tokens - deepest / BYTES_A_TOKEN) / ((mean + base) or 1.0)
+        spread = (tokens - deepest / BYTES_A_TOKEN) / (mean + base)
         costs = []
         for c in candidates:
             load = c.load

@@ -30,7 +30,6 @@ STALE_SECONDS = 0.25  # a round trip, generously: within it a kept connection's 
 class Receiver(Protocol):
     """Who awaits the answer. After `on_end` or `on_failure` the connection calls no more."""
 
-    def on_connected(self) -> None: ...
     def on_head(self, status: int, headers: Headers, length: int | None) -> None: ...
     def on_body(self, pieces: list[bytes]) -> None: ...
     def on_read(self) -> None:
@@ -60,6 +59,10 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         return self._receiver is not None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
 
     def send(self, head: bytes, body: bytes, receiver: Receiver, now: float) -> None:
         """Begin an exchange; on a connection not open yet the request waits for it."""
@@ -133,7 +136,6 @@ class Connection(asyncio.Protocol):
         if self._receiver is None or request is None:
             self._close()
             return
-        self._receiver.on_connected()
         self._write(*request, self.pool.sweep.clock())
 
     def data_received(self, data: bytes) -> None:

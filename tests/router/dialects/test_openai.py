@@ -167,6 +167,28 @@ def test_python_s_odd_json_is_read_like_plain_json() -> None:
     assert odd.text == plain
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a text"}),
+        ("/v1/completions", {"prompt": [1, 2]}),
+        ("/v1/embeddings", {"input": ["a", "b"]}),
+        ("/v1/responses", {"instructions": "be brief", "input": [{"role": "user", "content": "a"}]}),
+        ("/v1/rerank", {"query": "text"}),
+        ("/tokenize", {"messages": [{"role": "user", "content": "a"}]}),
+    ],
+)
+def test_odd_json_is_read_like_plain_json_on_every_path(path: str, body: dict[str, Any]) -> None:
+    plain = read(path, **body)
+    assert plain.text
+    for odd in ({"x": float("nan")}, {"x": "\ud800"}, {"\ud800": 1}, {"x": {"\ud800": [{"\udfff": None}]}}):
+        assert read(path, **{"messages": None, **odd, **body}) == plain
+
+
+def test_a_prompt_that_is_no_valid_unicode_is_hashed_all_the_same() -> None:
+    assert read(COMPLETIONS, prompt="a\ud800b").text == b"\xffPa\xed\xa0\x80b"
+
+
 # The shapes of `prompt`.
 
 

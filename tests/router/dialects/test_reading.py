@@ -49,7 +49,7 @@ def test_what_python_reads_and_others_do_not_is_read_leniently(body: bytes) -> N
     assert found.a is not None
 
 
-@pytest.mark.parametrize("name", ["\ud800", "\udfff", "ä", "a\u200b"])
+@pytest.mark.parametrize("name", ["\ud800", "ä", "a\u200b"])
 def test_a_field_whose_name_is_no_field_s_is_passed_over(name: str) -> None:
     """Also where that name is no valid Unicode, and in a list of turns."""
     body = json.dumps({name: 1, "a": {name: "\ud800"}, "messages": [{name: 1, "role": "user"}, "odd"]}).encode()

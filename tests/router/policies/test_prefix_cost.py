@@ -155,11 +155,14 @@ def test_a_worker_that_holds_nothing_and_is_chosen_for_its_idleness_is_a_spill_o
 def test_traffic_that_has_faded_to_nearly_nothing_is_none(held: dict[str, int], smoothing: float) -> None:
     """Half-lives later it is the least number there is, which no prompt can be divided by."""
 
-    def costs(traffic: float) -> list[tuple[str, float]]:
+    def asked(traffic: float) -> tuple[str, dict[str, float]]:
         looks = [Look(name, traffic=traffic if name < "w4" else 0.0) for name in named(8)]
-        return [(each.worker, each.cost) for each in order(looks, held=held, options={"smoothing": smoothing})]
+        ranked = order(looks, held=held, options={"smoothing": smoothing})
+        return ranked[0].worker, {each.worker: each.cost for each in ranked}
 
-    assert costs(5e-324) == costs(2.2e-311) == costs(0.0)
+    chosen, costs = asked(0.0)
+    for traffic in (5e-324, 2.2e-311, 1e-300):
+        assert asked(traffic) == (chosen, pytest.approx(costs))
 
 
 def test_costs_never_fall_along_the_order() -> None:
