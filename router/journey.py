@@ -181,6 +181,7 @@ class Journey:
     def done(self, seat: Seat) -> None:
         if self.status < 400 and not seat.health.calm():
             self.house.signal(seat, REQUEST_OK)
+        self.attempt = None  # it has given everything back
         self.finish(self.status)
         self.sink.end()
 

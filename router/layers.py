@@ -20,7 +20,7 @@ RAW = frozenset(("admin_token", "api_key"))  # a key of digits is no number
 KUBERNETES = re.compile(PREFIX + r"(PORT|PORT_\w+|SERVICE_(HOST|PORT\w*))$")
 MASK = "********"
 URL_SECRET = re.compile(r"//[^/@\s]*@")
-SECRETS = re.compile(r"(^|\.)(api_key|admin_token|api_keys|key)(\.|$|\[)")
+SECRETS = re.compile(r"(^|\.)(api_key|admin_token|api_keys)(\.|$|\[)")
 
 
 class SettingsError(ValueError):

@@ -18,7 +18,7 @@ from types import FrameType
 
 import uvicorn
 
-from router.proxy.protocol import missing_attributes
+from router.proxy.fit import missing_attributes
 from router.settings import Settings
 from router.wiring import Gateway
 

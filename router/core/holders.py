@@ -13,7 +13,7 @@ from math import inf
 from router.core.fingerprint import MOST_RUNGS
 from router.types import Fingerprint
 
-MOST_HOLDERS = 4
+MOST_HOLDERS = 8  # enough that a home which spilled is not forgotten while others serve its prefix
 
 
 class Entry:

@@ -89,7 +89,7 @@ class PrefixCost:
         hot = ask.key.hot_depth / BYTES_A_TOKEN
         least = LEAST_SHARE * tokens
         base = self.options.smoothing * tokens
-        spread = (tokens - deepest / BYTES_A_TOKEN) / (mean + base)
+        spread = _unheld(ask, deepest) / (mean + base)
         costs = []
         for c in candidates:
             load = c.load
@@ -119,6 +119,13 @@ class PrefixCost:
         elsewhere = Reason.WARM if depth else Reason.SPILL
         reason = Reason.HOME if worker == self.ring.home(ask.key.value) else elsewhere
         return Ranked(worker, reason, depth / BYTES_A_TOKEN, cost)
+
+
+def _unheld(ask: Ask, deepest: int) -> float:
+    """Tokens beyond the first rung that nobody holds. A tail short of a rung is not counted: it may be held or not."""
+    depths = ask.prefix.depths
+    following = depths.index(deepest) + 1
+    return ask.prefix.tokens - depths[following] / BYTES_A_TOKEN if following < len(depths) else 0.0
 
 
 def build(options: Options, tools: PolicyTools) -> PrefixCost:

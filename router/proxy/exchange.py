@@ -40,9 +40,9 @@ class Receiver(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    __slots__ = ("_announced", "_done", "_eof_ends", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces",
-                 "_receiver", "_request", "_seen", "_status", "_task", "_transport", "deadline", "pool",
-                 "used")  # fmt: skip
+    __slots__ = ("_announced", "_done", "_eof_ends", "_head", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces",
+                 "_receiver", "_request", "_seen", "_sent_at", "_status", "_task", "_transport", "deadline",
+                 "pool", "used")  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -119,14 +119,12 @@ class Connection(asyncio.Protocol):
             self._fail(kind(type(wrong).__name__))
 
     def _write(self, head: bytes, body: bytes, now: float) -> None:
+        self._sent_at = now
         self.deadline = now + self.pool.limits.first_byte
-        transport = self._transport
-        assert transport is not None
-        if len(body) < ONE_WRITE:
-            transport.write(head + body)
-        else:
-            transport.write(head)
-            transport.write(body)
+        assert self._transport is not None
+        self._transport.write(head + body if len(body) < ONE_WRITE else head)
+        if len(body) >= ONE_WRITE:
+            self._transport.write(body)
 
     # asyncio's side
 
@@ -162,35 +160,28 @@ class Connection(asyncio.Protocol):
         if self._announced and self._eof_ends and exc is None:
             self._done, self._keep = True, False
             self._tell(receiver)
-        elif self.used and not self._seen and self._just_sent():
+        elif self.used and not self._seen and self.pool.sweep.clock() < self._sent_at + STALE_SECONDS:
             self._fail(errors.StaleConnection("closed while idle"))
         else:
             self._fail(BrokenAnswer("the connection broke"))
 
-    def _just_sent(self) -> bool:
-        """Closed so soon that the request and the closing met on their way; later the engine may well be at it."""
-        sent = self.deadline - self.pool.limits.first_byte
-        return self.pool.sweep.clock() - sent < STALE_SECONDS
-
     # httptools' side
-
-    def on_message_begin(self) -> None:
-        if self._done:
-            self._keep = False  # more than was asked for
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._announced:  # trailers stay here: they are no headers
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        headers, self._headers = self._headers, []
         if self._done:
+            self._keep = False  # more than was asked for: not to be trusted again
             return
         status = self._parser.get_status_code()
         if status < 200:  # an interim answer; the real one follows
-            self._headers = []
             return
         self._status = status
-        for name, value in self._headers:
+        self._head = headers
+        for name, value in headers:
             if name == b"content-length":
                 self._length = int(value)
                 self._eof_ends = False
@@ -215,7 +206,7 @@ class Connection(asyncio.Protocol):
         """Tell what one read brought. The receiver may cancel at every step."""
         if self._status:
             status, self._status = self._status, 0
-            receiver.on_head(status, self._headers, self._length)
+            receiver.on_head(status, self._head, self._length)
         if self._pieces:
             pieces, self._pieces = self._pieces, []
             if self._receiver is None:

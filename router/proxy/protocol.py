@@ -2,8 +2,7 @@
 
 uvicorn keeps the sockets, signals, keep-alive and graceful stop; the proxied POSTs are answered right from its parser's
 callbacks, with no task and no ASGI event. Everything else goes on to the app. `HttpToolsProtocol` is no public API:
-`missing_attributes` is checked at start-up, uvicorn is pinned to a tested range, and the ASGI endpoint stands in when
-the check fails.
+uvicorn is pinned to a tested range, `fit.py` checks it at start-up, and the ASGI endpoint stands in when that fails.
 """
 
 from __future__ import annotations
@@ -15,42 +14,15 @@ from math import inf
 from typing import Any, ClassVar
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from router.contracts import Teller
-from router.errors import HeadersTooLarge, InvalidRequest, Refusal
+from router.contracts import Dialect, Teller
+from router.errors import HeadersTooLarge, InvalidRequest, Refusal, RequestTimeout
 from router.proxy.fast_sink import FastSink
 from router.proxy.sweep import Sweep
 
-USED = ("connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline", "server_state",
-        "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport")  # fmt: skip
-METHODS = ("connection_lost", "connection_made", "data_received", "on_body", "on_header", "on_headers_complete",
-           "on_message_begin", "on_message_complete", "on_response_complete", "pause_writing", "resume_writing",
-           "send_400_response", "shutdown")  # fmt: skip
+MOST_PIPELINED = 32  # requests behind the one that runs; then the client is read no further
 LINGER_SECONDS = 2.0  # a client still sending what was refused gets that long to read why
-
-
-def missing_attributes() -> list[str]:
-    """What this lane uses and this uvicorn lacks; empty when all is well."""
-    from uvicorn.config import Config
-    from uvicorn.server import ServerState
-
-    lacking = [name for name in METHODS if not callable(getattr(HttpToolsProtocol, name, None))]
-    loop = asyncio.new_event_loop()
-    try:
-        probe = HttpToolsProtocol(
-            Config(app=_no_app, log_config=None, interface="asgi3", ws="none"), ServerState(), {}, _loop=loop
-        )
-        lacking += [name for name in USED if not hasattr(probe, name)]
-    except Exception as wrong:
-        lacking.append(f"its constructor ({type(wrong).__name__})")
-    finally:
-        loop.close()
-    return lacking
-
-
-async def _no_app(*_: Any) -> None:
-    """Stands for an application in the check."""
 
 
 class ClientLimits:
@@ -70,6 +42,7 @@ class FastLane(HttpToolsProtocol):
 
     deadline = inf
     _sink: FastSink | None = None
+    _running: RequestResponseCycle | None = None  # of the app's, while others may wait behind it
     _in_message = _in_head = False
     _head_bytes = _read_bytes = 0
 
@@ -82,6 +55,8 @@ class FastLane(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._read_bytes = len(data)
+        if self.timeout_keep_alive_task is not None:  # the app's last answer set it, and the lane's know none
+            self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -138,6 +113,12 @@ class FastLane(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers  # the list that the scope holds
         super().on_headers_complete()
+        if 0 < len(self.pipeline) < MOST_PIPELINED:
+            self.flow.resume_reading()  # or the client's leaving would not be noticed
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _free(self) -> bool:
         """No answer is under way on this connection; a pipelined request waits its turn in uvicorn's own queue."""
@@ -150,6 +131,7 @@ class FastLane(HttpToolsProtocol):
     # Limits on the client.
 
     def _more_to_come(self) -> None:
+        cycle: object = self.cycle
         if self._in_head:
             self._head_bytes += self._read_bytes
             if self._head_bytes > self.limits.header_bytes:
@@ -159,17 +141,21 @@ class FastLane(HttpToolsProtocol):
                 return
             if self._head_bytes > self._read_bytes:
                 return  # the head as a whole has the time, whatever trickles in
+        elif type(cycle) is FastSink and cycle.response_complete:
+            return  # it lingers
         self.deadline = self.sweep.clock() + self.limits.read_seconds
 
     def overdue(self, now: float) -> None:
-        self.deadline = inf
+        self.deadline = now + LINGER_SECONDS  # if closing takes longer, what is left goes unread
         sink = self._sink
-        if sink is not None and not sink.response_complete and self._in_message:
-            sink.late()
-        elif self._sink is None or self._sink.response_complete:
-            self.transport.close()  # idle for long enough, or done lingering
-        else:
+        if self.flow.write_paused or self.transport.is_closing():
             self.transport.abort()  # it does not read what it asked for
+        elif self._in_head:
+            self._refuse_and_close(RequestTimeout("The headers did not come within timeouts.client_read_seconds."))
+        elif sink is not None and not sink.response_complete and self._in_message:
+            sink.late()
+        else:
+            self.transport.close()  # idle for long enough, or done lingering
 
     def linger(self) -> None:
         """The answer is out and the client still sends: read on for a moment, so that no reset destroys the answer."""
@@ -185,17 +171,27 @@ class FastLane(HttpToolsProtocol):
         self._refuse_and_close(InvalidRequest("The request is not valid HTTP."))
 
     def _refuse_and_close(self, refusal: Refusal) -> None:
-        if self._sink is not None and not self._sink.response_complete:
-            self._sink.gone()
-        elif self.transport.is_closing():
+        if self.transport.is_closing():
             return
-        content_type, body = next(iter(self.teller.paths.values())).dialect.refusal(refusal)
+        self.emit_refused(refusal)
+        if not self._free():
+            self._stop()
+            if (
+                not self._in_message or self._in_head or self.pipeline
+            ):  # an answer may have begun, and this one must not stand in it
+                self.transport.abort()
+                return
+        content_type, body = self._dialect().refusal(refusal)
         self.transport.write(
             STATUS_LINE[refusal.status]
             + b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (content_type, len(body), body)
         )
-        self.emit_refused(refusal)
         self.transport.close()
+
+    def _dialect(self) -> Dialect:
+        paths = self.teller.paths
+        place = paths.get(self.url.partition(b"?")[0]) if self._in_message else None
+        return place.dialect if place else next(p.dialect for p in paths.values() if p.dialect.name == "openai")
 
     # Writing, and the end.
 
@@ -206,28 +202,38 @@ class FastLane(HttpToolsProtocol):
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
-        if not self.transport.is_closing():
+        closing = self.transport.is_closing()
+        if not closing:
             self.flow.resume_reading()
-            self.deadline = self.sweep.clock() + self.timeout_keep_alive
+        unread = closing or self.flow.write_paused
+        self.deadline = self.sweep.clock() + (self.limits.write_seconds if unread else self.timeout_keep_alive)
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self.deadline = self.sweep.clock() + self.limits.write_seconds
         if self._sink is not None and not self._sink.response_complete:
             self._sink.pause()
-            self.deadline = self.sweep.clock() + self.limits.write_seconds
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.deadline = self.sweep.clock() + self.timeout_keep_alive if self._free() else inf
         if self._sink is not None and not self._sink.response_complete:
-            self.deadline = inf
             self._sink.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.sweep.forget(self)
+        self._stop()
+        super().connection_lost(exc)
+
+    def _stop(self) -> None:
+        """The client has gone, or is sent away: whatever runs for it ends."""
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.gone()
-        super().connection_lost(exc)
+        running, self._running = self._running, None
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
 
 
 def lane_for(house: Teller, limits: ClientLimits, sweep: Sweep, emit_refused: Any) -> type[FastLane]:

@@ -196,10 +196,12 @@ class Stage:
         assert worker.started == 1
 
     async def close(self) -> None:
-        for client in self.clients:
-            await client.close()
-        for running in self.gateways:
-            await running.stop()
-        for worker in self.workers:
-            await worker.close()
-
+        """Each by itself, so that one that is stuck leaves no other behind."""
+        wrong: list[Exception] = []
+        for end in (*[each.close for each in (*self.clients, *self.workers)], *[each.stop for each in self.gateways]):
+            try:
+                await end()
+            except Exception as failure:
+                wrong.append(failure)
+        if wrong:
+            raise wrong[0]

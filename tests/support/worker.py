@@ -164,7 +164,10 @@ class Peer:
             await asyncio.gather(task, eof, return_exceptions=True)
 
     async def write(self, data: bytes) -> None:
-        self.writer.write(data)
+        try:
+            self.writer.write(data)
+        except RuntimeError:  # uvloop's word for a transport that is closed
+            raise Gone from None
         await self.unless_gone(self.writer.drain())
 
     async def close(self, *, reset: bool = False) -> None:

@@ -56,7 +56,7 @@ def test_a_prompt_too_short_for_any_rung_is_held_by_nobody() -> None:
     assert len(holders) == 0
 
 
-def test_the_last_four_holders_are_remembered() -> None:
+def test_the_last_holders_are_remembered_and_no_more() -> None:
     holders = Holders()
     for at in range(6):
         holders.note(prompt(500), f"w{at}", 100)
