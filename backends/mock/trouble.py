@@ -129,7 +129,7 @@ class Control:
     def apply(self, done: Callable[[], None] = lambda: None) -> None:
         """Makes the server what the rules say, then calls `done`."""
         server = self.server
-        assert server is not None  # noqa: S101 - set before the first request
+        assert server is not None
         self._change += 1
         server.close_quiet(self._faults.close_idle)
         refuse = self._faults.refuse

@@ -19,6 +19,7 @@ spill; among the others, in that of the key.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -124,7 +125,7 @@ class PrefixCost:
 def _unheld(ask: Ask, deepest: int) -> float:
     """Tokens beyond the first rung that nobody holds. A tail short of a rung is not counted: it may be held or not."""
     depths = ask.prefix.depths
-    following = depths.index(deepest) + 1
+    following = bisect_right(depths, deepest)
     return ask.prefix.tokens - depths[following] / BYTES_A_TOKEN if following < len(depths) else 0.0
 
 

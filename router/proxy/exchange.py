@@ -40,8 +40,8 @@ class Receiver(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    __slots__ = ("_announced", "_done", "_eof_ends", "_head", "_headers", "_keep", "_length", "_parser", "_paused", "_pieces",
-                 "_receiver", "_request", "_seen", "_sent_at", "_status", "_task", "_transport", "deadline",
+    __slots__ = ("_announced", "_done", "_eof_ends", "_head", "_headers", "_keep", "_length", "_parser", "_paused",
+                 "_pieces", "_receiver", "_request", "_seen", "_sent_at", "_status", "_task", "_transport", "deadline",
                  "pool", "used")  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:

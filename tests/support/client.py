@@ -89,11 +89,13 @@ class Client:
             if at and gap:
                 await asyncio.sleep(gap)
             self._writer.write(part)
-            await asyncio.wait_for(self._writer.drain(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                await self._writer.drain()
 
     async def head(self) -> Response:
         """The next answer's head."""
-        data = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            data = await self._reader.readuntil(b"\r\n\r\n")
         first, *lines = data[:-4].decode("latin-1").split("\r\n")
         version, status = first.split(" ")[:2]
         pairs = [line.split(": ", 1) for line in lines]
@@ -144,7 +146,8 @@ class Client:
     async def closed(self) -> bytes:
         """Wait for the gateway to close; what came before that."""
         try:
-            return await asyncio.wait_for(self._reader.read(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                return await self._reader.read()
         except ConnectionError:
             return b""
 

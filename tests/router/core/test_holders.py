@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from router.core.fingerprint import fingerprint
 from router.core.holders import MOST_HOLDERS, Holders
 from router.types import Fingerprint
+from tests.support.fleets import named
 from tests.support.strategies import MANY, fingerprints
 
 TEXT = b"p" * 5000
@@ -58,17 +59,18 @@ def test_a_prompt_too_short_for_any_rung_is_held_by_nobody() -> None:
 
 def test_the_last_holders_are_remembered_and_no_more() -> None:
     holders = Holders()
-    for at in range(6):
-        holders.note(prompt(500), f"w{at}", 100)
-    assert set(holders.look(prompt(500))) == {"w2", "w3", "w4", "w5"}
-    assert MOST_HOLDERS == 4
+    for name in named(MOST_HOLDERS + 2):
+        holders.note(prompt(500), name, 100)
+    assert list(holders.look(prompt(500))) == named(MOST_HOLDERS + 2)[2:]
+    assert MOST_HOLDERS == 8
 
 
 def test_one_that_is_sent_it_again_is_the_latest_again() -> None:
     holders = Holders()
-    for name in ("w0", "w1", "w2", "w3", "w0", "w4"):
+    first, second, *others = named(MOST_HOLDERS)
+    for name in (first, second, *others, first, "latest"):
         holders.note(prompt(500), name, 100)
-    assert set(holders.look(prompt(500))) == {"w2", "w3", "w0", "w4"}
+    assert list(holders.look(prompt(500))) == [*others, first, "latest"]
 
 
 def test_a_prefix_ages_when_more_was_computed_since_than_the_cache_has_room_for() -> None:

@@ -122,6 +122,15 @@ def test_tokens_nobody_holds_go_where_less_came_together_once_much_was_sent() ->
         assert order(looks, held=held)[0].worker == other
 
 
+def test_a_tail_short_of_a_rung_does_not_part_equal_holders() -> None:
+    """What is beyond the deepest rung that anybody holds counts as unheld only where it reaches a further rung."""
+    for busy in ("w2", "w5"):
+        looks = [Look(name, traffic=200_000.0 if name == busy else 100_000.0) for name in named(8)]
+        ranked = order(looks, held={"w2": 3840, "w5": 3840})
+        assert ranked[0].cost == ranked[1].cost
+        assert {ranked[0].worker, ranked[1].worker} == {"w2", "w5"}
+
+
 def test_equal_holders_are_always_asked_in_the_ring_order_of_the_first_rung() -> None:
     ask = ask_of(TEXT, held={"w2": 3840, "w5": 3840, "w7": 3840})
     nearest = RING.nearest(ask.prefix.hashes[0], {"w2", "w5", "w7"})
