@@ -48,8 +48,8 @@ class Ring(Protocol):
     def nearest(self, key: int, among: Container[str], /) -> str | None: ...
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """What a policy may know of a request.
+class Ask(msgspec.Struct):
+    """What a policy may know of a request. Its texts are let go once an answer has begun.
 
     held: worker id -> bytes of this prompt's prefix expected in its cache
     text: the canonical prompt, for policies with a key of their own; seed: what its hashes begin with

@@ -36,7 +36,7 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
         status,
         code,
         journey.tenant,
-        journey.prompt.stream,
+        journey.stream,
         worker,
         reason,
         policy,

@@ -43,7 +43,6 @@ log = logging.getLogger("router")
 class Journey:
     ask: Ask | None = None
     model: str | None = None
-    prompt: Prompt = NOTHING
     attempt: Attempt | None = None  # the latest
     choice: Choice | None = None  # whose answer the client is given, or the latest
     ticket: Ticket | None = None
@@ -53,7 +52,7 @@ class Journey:
     tried: tuple[str, ...] = ()
     attempts = counted = status = size = 0
     decision_seconds = 0.0
-    ended = resent = False
+    ended = resent = stream = False
     whole_at = 0.0  # when the request's last byte came
     first_byte_at: float | None = None
     first_token_at: float | None = None
@@ -105,7 +104,8 @@ class Journey:
 
     def _route(self) -> None:
         house = self.house
-        prompt = self.prompt = self._read()
+        prompt = self._read()
+        self.stream = prompt.stream
         self.model = house.model(prompt)
         self.ask = house.mind.weigh(prompt, self.intake, self.body, native=self.dialect.native)
         self.try_one()
@@ -148,7 +148,7 @@ class Journey:
     def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         assert self.ask is not None
         house, seat, intake = self.house, choice.seat, self.intake
-        lease = house.mind.commit(self.ask, choice, now, streaming=self.prompt.stream)
+        lease = house.mind.commit(self.ask, choice, now, streaming=self.stream)
         attempt = self.attempt = Attempt(self, choice, lease)
         self.choice = choice
         self.attempts += 1
@@ -171,8 +171,15 @@ class Journey:
     def answer(self, status: int, headers: Headers, length: int | None, now: float) -> None:
         self.status = status
         self.first_byte_at = now
+        self._let_go()
         self.meter.begin(headers)
         self.sink.head(status, to_client(headers) + self.own_headers(), length)
+
+    def _let_go(self) -> None:
+        """No worker will be asked again: a long stream need not keep its prompt in memory."""
+        self.body = b""
+        if self.ask is not None:
+            self.ask.text = self.ask.body = b""
 
     def first_token(self, now: float) -> None:
         self.first_token_at = now

@@ -1,6 +1,7 @@
 """Every story is told twice: by the fast lane inside uvicorn's protocol class, and by the ASGI endpoints alone."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,24 @@ def fast(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-@pytest.fixture
-async def stage(fast: bool) -> AsyncIterator[Stage]:
+@asynccontextmanager
+async def told(*, fast: bool) -> AsyncIterator[Stage]:
     stage = Stage(fast=fast)
     try:
         yield stage
         await stage.check()
     finally:
         await stage.close()
+
+
+@pytest.fixture
+async def stage(fast: bool) -> AsyncIterator[Stage]:
+    async with told(fast=fast) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def lane() -> AsyncIterator[Stage]:
+    """The fast lane alone, for what plain uvicorn does not do."""
+    async with told(fast=True) as stage:
+        yield stage

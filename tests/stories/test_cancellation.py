@@ -180,11 +180,11 @@ async def test_fifty_at_once(stage: Stage, body: bytes) -> None:
     await is_counted(running, "waiting", 50)
 
 
-async def test_pipelined_requests_go_with_their_client(stage: Stage) -> None:
+async def test_pipelined_requests_go_with_their_client(lane: Stage) -> None:
     """The one that runs is cancelled, those behind it never begin."""
-    worker = await stage.worker(answer=NEVER)
-    running = await stage.gateway(worker)
-    client = await stage.client(running)
+    worker = await lane.worker(answer=NEVER)
+    running = await lane.gateway(worker)
+    client = await lane.client(running)
     await client.send(post() * 3)
     await eventually(lambda: worker.running == 1)
     dropped = now()
@@ -194,10 +194,10 @@ async def test_pipelined_requests_go_with_their_client(stage: Stage) -> None:
     assert worker.started == 1
 
 
-async def test_a_pipelined_request_that_runs_goes_with_its_client_too(stage: Stage) -> None:
-    worker = await stage.worker(answer=lambda seen: NEVER if b"second" in seen.body else reply())
-    running = await stage.gateway(worker)
-    client = await stage.client(running)
+async def test_a_pipelined_request_that_runs_goes_with_its_client_too(lane: Stage) -> None:
+    worker = await lane.worker(answer=lambda seen: NEVER if b"second" in seen.body else reply())
+    running = await lane.gateway(worker)
+    client = await lane.client(running)
     second = b'{"model": "m", "prompt": "second"}'
     await client.send(post() + post(second) + post())
     assert (await client.answer()).status == 200
