@@ -32,9 +32,9 @@ compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 # The installation, made anew when the lock or the project's own file changes. Hashes are checked.
 .venv/.ready: $(LOCK) pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (once)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "installing into .venv (once)" >&2
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK) >&2
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . >&2
 	@touch $@
 
 lock:  ## resolve the lock files anew (needs uv)
