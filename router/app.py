@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -18,9 +19,10 @@ from starlette.routing import Route
 
 from router import __version__
 from router.contracts import Dialect
-from router.errors import InternalError, InvalidRequest, MethodNotAllowed, Refusal, UnknownPath
+from router.errors import InternalError, InvalidJson, InvalidRequest, MethodNotAllowed, Refusal, UnknownPath
 from router.events import Finished
 from router.house import House
+from router.layers import fault
 from router.observe.metrics import Metrics
 from router.proxy.asgi import AsgiEndpoint, Message
 from router.proxy.headers import find, request_id
@@ -29,6 +31,7 @@ from router.signals.models import ModelCatalogue
 UNCOUNTED = ("/admin", "/metrics", "/healthz", "/readyz", "/docs", "/openapi.json")
 MODELS, PING = "/v1/models", "/ping"
 COUNTED = frozenset((MODELS, PING))
+OWN_ID = "router.request_id"  # in the scope
 
 
 def build_app(
@@ -38,13 +41,13 @@ def build_app(
     openai: Dialect,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
 ) -> FastAPI:
-    app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, redoc_url=None, redirect_slashes=False)
     read_seconds = house.settings.timeouts.client_read_seconds
     for place in house.paths.values():
         endpoint = AsgiEndpoint(house, place, read_seconds)
         app.router.routes.append(Route(place.path, endpoint, methods=["POST"], include_in_schema=False))
     _add_plain_routes(app, house, metrics, catalogue)
-    _add_refusals(app, openai)
+    _add_refusals(app, house, openai)
     app.add_middleware(Counting, house=house)
     return app
 
@@ -83,30 +86,39 @@ def _add_plain_routes(app: FastAPI, house: House, metrics: Metrics, catalogue: M
         return HTMLResponse(files("router").joinpath("page/index.html").read_text("utf-8"))
 
 
-def _add_refusals(app: FastAPI, openai: Dialect) -> None:
-    def answer(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
-        content_type, body = openai.refusal(refusal)
+def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
+    def answer(request: Request, refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
+        place = house.paths.get(request.url.path.encode())
+        content_type, body = (place.dialect if place else openai).refusal(refusal)
         extra = dict(headers or {})
         if refusal.retry_after is not None:
             extra["retry-after"] = str(max(1, round(refusal.retry_after)))
         return Response(body, refusal.status, extra, content_type.decode())
 
     @app.exception_handler(Refusal)
-    async def refused(_: Request, refusal: Refusal) -> Response:
-        return answer(refusal)
+    async def refused(request: Request, refusal: Refusal) -> Response:
+        return answer(request, refusal)
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, wrong: HTTPException) -> Response:
+    async def http(request: Request, wrong: HTTPException) -> Response:
         headers = dict(wrong.headers or {})
         if wrong.status_code == 404:
-            return answer(UnknownPath("There is nothing at this path; the API is described at /docs."))
+            return answer(request, UnknownPath("There is nothing at this path; the API is described at /docs."))
         if wrong.status_code == 405:
-            return answer(MethodNotAllowed(f"This path takes {headers.get('Allow', 'another method')}."), headers)
-        return answer(InvalidRequest(str(wrong.detail)), headers)
+            takes = headers.get("Allow", "another method")
+            return answer(request, MethodNotAllowed(f"This path takes {takes}."), headers)
+        return answer(request, InvalidRequest(str(wrong.detail)), headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def unfit(request: Request, wrong: RequestValidationError) -> Response:
+        faults = wrong.errors()
+        kind = InvalidJson if any(each["type"] == "json_invalid" for each in faults) else InvalidRequest
+        return answer(request, kind("; ".join(map(fault, faults))))
 
     @app.exception_handler(Exception)
-    async def broken(_: Request, __: Exception) -> Response:
-        return answer(InternalError("The gateway failed on this request; its log says why."))
+    async def broken(request: Request, _: Exception) -> Response:
+        refusal = InternalError("The gateway failed on this request; its log says why.")
+        return answer(request, refusal, {"x-request-id": request.scope[OWN_ID]})
 
 
 class Counting:
@@ -121,11 +133,11 @@ class Counting:
     ) -> None:
         path = scope.get("path", "")
         proxied = scope["type"] == "http" and scope["method"] == "POST" and path.encode() in self.house.paths
-        if scope["type"] != "http" or proxied or path == "/" or path.startswith(UNCOUNTED):
+        if scope["type"] != "http" or proxied:
             await self.app(scope, receive, send)
             return
         began = self.house.clock()
-        own_id = request_id(find(scope["headers"], b"x-request-id"))
+        own_id = scope[OWN_ID] = request_id(find(scope["headers"], b"x-request-id"))
         status = 500
 
         async def sending(message: Message) -> None:
@@ -138,7 +150,6 @@ class Counting:
         try:
             await self.app(scope, receive, sending)
         finally:
-            shown = path if path in COUNTED else "other"
-            self.house.emit(
-                Finished(request_id=own_id, path=shown, model="", status=status, seconds=self.house.clock() - began)
-            )
+            if path != "/" and not path.startswith(UNCOUNTED):
+                shown, seconds = path if path in COUNTED else "other", self.house.clock() - began
+                self.house.emit(Finished(request_id=own_id, path=shown, model="", status=status, seconds=seconds))

@@ -20,7 +20,7 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
     choice, ask, meter, started = journey.choice, journey.ask, journey.meter, journey.started
     usage = meter.usage() if journey.status else NO_USAGE
     first_byte, first_token = journey.first_byte_at, journey.first_token_at
-    model, prompt = journey.model or "", usage.prompt
+    prompt = usage.prompt
     worker: str | None = None
     reason: str | None = None
     policy: str | None = None
@@ -32,7 +32,7 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
     return Finished(
         journey.request_id,
         journey.path,
-        model if len(model) <= MOST_MODEL else model[:MOST_MODEL],
+        shown_model(journey.model),
         status,
         code,
         journey.tenant,
@@ -57,6 +57,13 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
         meter.bytes_out,
         tuple(ask.prefix.hashes) if journey.house.logs_hashes and ask is not None else None,
     )
+
+
+def shown_model(model: str | None) -> str:
+    """A client's name for a model as a log or a page may have it: short, and valid Unicode."""
+    if not model or (len(model) <= MOST_MODEL and model.isascii()):
+        return model or ""
+    return model[:MOST_MODEL].encode("utf-8", "replace").decode()
 
 
 def refusal_headers(refusal: Refusal, content_type: bytes) -> Headers:

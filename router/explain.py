@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from router.contracts import Ranked
+from router.ending import shown_model
+from router.errors import InvalidApiKey
 from router.house import House
 from router.proxy.headers import Headers, take_in
 
@@ -22,7 +24,10 @@ def explain(house: House, body: bytes, path: str | None, headers: Headers) -> di
     model = house.model(prompt)
     mind = house.mind
     now = house.clock()
-    ask = mind.weigh(prompt, take_in(headers), body, native=dialect.native, count=False)
+    caller = take_in(headers)
+    if house.salts_tenants:
+        caller.tenant = _tenant(house, headers)
+    ask = mind.weigh(prompt, caller, body, native=dialect.native, count=False)
     ranked = mind.rank(ask, model, now)
     choice = mind.choose(ask, model, (), now)
     others = [each.worker for each in ranked if choice is None or each.worker != choice.seat.id]
@@ -30,7 +35,7 @@ def explain(house: House, body: bytes, path: str | None, headers: Headers) -> di
         "chosen": choice.seat.id if choice else None,
         "reason": choice.reason if choice else None,
         "policy": house.policy_name,
-        "model": model,
+        "model": model and shown_model(model),
         "key_depth": ask.key.depth,
         "hot_depth": ask.key.hot_depth,
         "home": house.fleet.ring.home(ask.key.value) if prompt.text else None,
@@ -38,6 +43,15 @@ def explain(house: House, body: bytes, path: str | None, headers: Headers) -> di
         "candidates": [_candidate(house, each, now) for each in ranked],
         "runner_up": others[0] if others else None,
     }
+
+
+def _tenant(house: House, headers: Headers) -> str | None:
+    """The tenant whose key is shown, else the only one there is."""
+    try:
+        return house.keys.tenant(headers)
+    except InvalidApiKey:
+        tenants = {key.tenant for key in house.settings.auth.api_keys}
+        return tenants.pop() if len(tenants) == 1 else None
 
 
 def guess_path(body: bytes) -> str:

@@ -60,7 +60,7 @@ class House:
         self.tls = ssl.create_default_context()
         self._pools: dict[Seat, Pool] = {}
         self._room_watch = RoomWatch(self.room, self.sweep)
-        self._pumping = False
+        self.pumping = False
         self._tell: Callable[[House, Place, bytes, Headers, Sink], Story]
 
     def tell_with(self, tell: Callable[[House, Place, bytes, Headers, Sink], Story]) -> None:
@@ -137,17 +137,19 @@ class House:
 
     def freed(self) -> None:
         """A worker has room again: those that wait may go, once this call is over."""
-        if len(self.room) and not self._pumping:
-            self._pumping = True
-            asyncio.get_running_loop().call_soon(self._pump)
+        if len(self.room) and not self.pumping:
+            self.pumping = True
+            asyncio.get_running_loop().call_soon(self.pump)
 
     def sweep_room(self) -> None:
         """Somebody waits: their time is watched."""
         self.sweep.watch(self._room_watch)
 
-    def _pump(self) -> None:
-        self._pumping = False
-        self.room.pump()
+    def pump(self) -> None:
+        """Let those that wait go, once for all that was freed."""
+        if self.pumping:
+            self.pumping = False
+            self.room.pump()
 
     # What the wiring tells.
 

@@ -21,7 +21,7 @@ from router.core.fleet import Seat
 from router.core.health import REQUEST_OK
 from router.core.queue import Ticket
 from router.elsewhere import answer_held
-from router.ending import finished, refusal_headers
+from router.ending import finished, refusal_headers, shown_model
 from router.errors import (
     AttemptError,
     InternalError,
@@ -108,6 +108,8 @@ class Journey:
         self.stream = prompt.stream
         self.model = house.model(prompt)
         self.ask = house.mind.weigh(prompt, self.intake, self.body, native=self.dialect.native)
+        if house.pumping:
+            house.pump()  # those that wait go first
         self.try_one()
 
     def _read(self) -> Prompt:
@@ -162,7 +164,7 @@ class Journey:
             self.request_id.encode(),
             len(self.body),
         )
-        house.emit(Chosen(self.request_id, seat.id, self.model or "", choice.reason, self.ask.key.depth,
+        house.emit(Chosen(self.request_id, seat.id, shown_model(self.model), choice.reason, self.ask.key.depth,
                           int(self.ask.prefix.tokens), int(choice.expected), choice.passed, now))  # fmt: skip
         attempt.connection = pool.send(head, self.body, attempt, now, fresh=fresh)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -129,6 +131,12 @@ class FastSink:
         self.response_complete = True
         self._story = None
         if self._eof_ends:
-            self._lane.reset_on_close()
+            self._reset_on_close()
         self._lane.transport.close()
         self._lane.on_response_complete()
+
+    def _reset_on_close(self) -> None:
+        """Where only the connection's end ends a body, a cut must not look like one."""
+        sock = self._lane.transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -8,8 +8,6 @@ uvicorn is pinned to a tested range, `fit.py` checks it at start-up, and the ASG
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from math import inf
 from typing import Any, ClassVar
 
@@ -43,7 +41,7 @@ class FastLane(HttpToolsProtocol):
     deadline = inf
     _sink: FastSink | None = None
     _running: RequestResponseCycle | None = None  # of the app's, while others may wait behind it
-    _in_message = _in_head = False
+    _in_message = _in_head = _offers = False
     _head_bytes = _read_bytes = 0
 
     # Reading.
@@ -61,8 +59,8 @@ class FastLane(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError:
             self.send_400_response("")
-        except httptools.HttpParserUpgrade:
-            self._unsupported_upgrade_warning()
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
         if self._in_message:
             self._more_to_come()
 
@@ -79,8 +77,11 @@ class FastLane(HttpToolsProtocol):
         if self._head_bytes + self._read_bytes > self.limits.header_bytes and self._head_too_large():
             self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
             return
+        if self.parser.should_upgrade():
+            self._offers = True
+            return
         place = self.teller.paths.get(self.url) or self.teller.paths.get(self.url.partition(b"?")[0])
-        if place is None or self.parser.get_method() != b"POST" or not self._free() or self.parser.should_upgrade():
+        if place is None or self.parser.get_method() != b"POST" or not self._free():
             self._leave_to_app()
             return
         keep_alive = self.parser.should_keep_alive()
@@ -101,10 +102,22 @@ class FastLane(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_message = False
         cycle: object = self.cycle
-        if type(cycle) is FastSink:
+        if type(cycle) is FastSink and not self._offers:
             cycle.received()
-        elif not self.transport.is_closing():
+        elif not self._offers and not self.transport.is_closing():
             super().on_message_complete()
+
+    def _decline(self, rest: bytes) -> None:
+        """An offer of another protocol (Java's client offers HTTP/2) is ignored. The parser took what follows for that
+        protocol, so a new one reads the request again, without the offer."""
+        self._offers = False
+        first = self.parser.get_method(), self.url, self.parser.get_http_version().encode()
+        head = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        if first[0] == b"CONNECT":
+            self.send_400_response()
+        else:
+            self.parser = httptools.HttpRequestParser(self)
+            self.data_received(b"%s %s HTTP/%s\r\n%s\r\n%s" % (*first, head, rest))
 
     def _leave_to_app(self) -> None:
         """uvicorn's own way; what it sets up at a message's begin is made up for here, since few requests need it."""
@@ -113,6 +126,7 @@ class FastLane(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers  # the list that the scope holds
         super().on_headers_complete()
+        self.headers = []  # the scope has its own: trailers are no headers
         if 0 < len(self.pipeline) < MOST_PIPELINED:
             self.flow.resume_reading()  # or the client's leaving would not be noticed
 
@@ -161,12 +175,6 @@ class FastLane(HttpToolsProtocol):
         """The answer is out and the client still sends: read on for a moment, so that no reset destroys the answer."""
         self.deadline = self.sweep.clock() + LINGER_SECONDS
 
-    def reset_on_close(self) -> None:
-        """Where only the connection's end ends a body, a cut must not look like one."""
-        sock = self.transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
     def send_400_response(self, msg: str = "") -> None:
         self._refuse_and_close(InvalidRequest("The request is not valid HTTP."))
 
@@ -202,22 +210,21 @@ class FastLane(HttpToolsProtocol):
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
-        closing = self.transport.is_closing()
-        if not closing:
+        unread = self.flow.write_paused or self.transport.is_closing()
+        if not self.transport.is_closing():
             self.flow.resume_reading()
-        unread = closing or self.flow.write_paused
         self.deadline = self.sweep.clock() + (self.limits.write_seconds if unread else self.timeout_keep_alive)
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self.deadline = self.sweep.clock() + self.limits.write_seconds
-        if self._sink is not None and not self._sink.response_complete:
+        if self._sink is not None:
             self._sink.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self.deadline = self.sweep.clock() + self.timeout_keep_alive if self._free() else inf
-        if self._sink is not None and not self._sink.response_complete:
+        if self._sink is not None:
             self._sink.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,0 +1,163 @@
+"""Who may ask, and whose credentials go where."""
+
+import pytest
+
+from tests.support.client import CHAT, get, post
+from tests.support.gateway import Stage, ask
+from tests.support.worker import reply
+
+ANTHROPIC = "/v1/messages"
+KEYS = {"auth": {"api_keys": ["s3cret", {"tenant": "red", "key": "r3d"}]}}
+MINE = [("Authorization", "Bearer s3cret")]
+SHOWN = {
+    "a bearer token": [("Authorization", "Bearer s3cret")],
+    "a bearer token in another case": [("authorization", "bearer s3cret")],
+    "x-api-key": [("x-api-key", "s3cret")],
+    "api-key": [("Api-Key", "s3cret")],
+    "another tenant's": [("Authorization", "Bearer r3d")],
+    "a good one beside a bad one": [("Authorization", "Bearer wrong"), ("x-api-key", "s3cret")],
+}
+WRONG = {
+    "none": [],
+    "a wrong one": [("Authorization", "Bearer wrong")],
+    "another scheme": [("Authorization", "Basic czNjcmV0")],
+    "no scheme": [("Authorization", "s3cret")],
+    "an empty one": [("Authorization", "Bearer ")],
+    "only its beginning": [("x-api-key", "s3cre")],
+    "bytes of every kind": [("x-api-key", bytes(range(128, 256)))],
+    "a cookie": [("Cookie", "api_key=s3cret")],
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+async def test_a_key_lets_in_and_never_reaches_the_worker(stage: Stage, name: str) -> None:
+    worker = await stage.worker()
+    running = await stage.gateway(worker, **KEYS)
+    stage.headers = MINE
+    assert (await ask(running.port, post(headers=SHOWN[name]))).status == 200
+    for header in ("authorization", "x-api-key", "api-key"):
+        assert worker.requests[0].all(header) == [], header
+    assert not any(b"s3cret" in value for _, value in worker.requests[0].headers)
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("path", [CHAT, ANTHROPIC])
+async def test_without_a_good_key_nobody_comes_in(stage: Stage, name: str, path: str) -> None:
+    worker = await stage.worker()
+    running = await stage.gateway(worker, **KEYS)
+    stage.headers = MINE
+    answer = await ask(running.port, post(path=path, headers=WRONG[name]))
+    assert answer.status == 401
+    error = answer.json()["error"]
+    assert (error["type"], error.get("code")) == ("authentication_error", "invalid_api_key" if path == CHAT else None)
+    assert "s3cret" not in answer.body.decode()
+    assert worker.requests == []
+    assert (running.finished[0].status, running.finished[0].code) == (401, "invalid_api_key")
+
+
+async def test_the_model_list_asks_for_a_key_and_health_does_not(stage: Stage) -> None:
+    running = await stage.gateway(await stage.worker(), **KEYS)
+    stage.headers = MINE
+    assert (await ask(running.port, get("/v1/models"))).status == 401
+    assert (await ask(running.port, get("/v1/models", "Authorization: Bearer s3cret"))).status == 200
+    for path in ("/healthz", "/readyz", "/ping", "/metrics"):
+        assert (await ask(running.port, get(path))).status == 200, path
+
+
+async def test_tenants_do_not_share_prefixes(stage: Stage) -> None:
+    """The same prompt of two tenants has two keys."""
+    running = await stage.gateway(*[await stage.worker() for _ in range(8)], **KEYS)
+    stage.headers = MINE
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "' + b"the same " * 200 + b'"}]}'
+    for key in ("s3cret", "r3d"):
+        assert (await ask(running.port, post(body, headers=[("x-api-key", key)]))).status == 200
+    assert [event.tenant for event in running.finished] == ["default", "red"]
+
+
+async def test_without_keys_here_the_callers_credentials_pass(stage: Stage) -> None:
+    worker = await stage.worker()
+    running = await stage.gateway(worker)
+    headers = [("Authorization", "Bearer theirs"), ("x-api-key", "theirs too"), ("Cookie", "a=b; c=d")]
+    assert (await ask(running.port, post(headers=headers))).status == 200
+    seen = worker.requests[0]
+    assert (seen.one("authorization"), seen.one("x-api-key"), seen.one("cookie")) == (
+        b"Bearer theirs", b"theirs too", b"a=b; c=d",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}, KEYS], ids=["open", "keys"])
+async def test_aws_signatures_never_pass(stage: Stage, settings: dict[str, object]) -> None:
+    worker = await stage.worker()
+    running = await stage.gateway(worker, **settings)
+    stage.headers = MINE
+    signed = [
+        ("Authorization", "AWS4-HMAC-SHA256 Credential=AKIA/20260101/eu/sagemaker/aws4_request, Signature=abc"),
+        ("X-Amz-Date", "20260101T000000Z"), ("X-Amz-Security-Token", "token"), ("X-Amz-Content-Sha256", "abc"),
+        ("X-Api-Key", "s3cret"),
+    ]  # fmt: skip
+    assert (await ask(running.port, post(headers=signed))).status == 200
+    names = {name.lower() for name, _ in worker.requests[0].headers}
+    assert not {b"authorization", b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256"} & names
+
+
+@pytest.mark.parametrize("settings", [{}, KEYS], ids=["open", "keys"])
+async def test_a_workers_own_key_replaces_the_callers(stage: Stage, settings: dict[str, object]) -> None:
+    worker = await stage.worker(key="w0rker")
+    running = await stage.gateway({"url": worker.url, "api_key": "w0rker"}, **settings)
+    stage.headers = MINE
+    headers = [("Authorization", "Bearer s3cret"), ("X-Api-Key", "s3cret")]
+    assert (await ask(running.port, post(headers=headers))).status == 200
+    assert worker.requests[0].one("authorization") == b"Bearer w0rker"
+    assert worker.requests[0].all("x-api-key") == []
+    assert {probe.one("authorization") for probe in worker.probes} == {b"Bearer w0rker"}
+
+
+async def test_credentials_in_a_workers_url_are_its_own(stage: Stage) -> None:
+    worker = await stage.worker()
+    running = await stage.gateway(f"http://user:p%40ss@{worker.id}/")
+    assert list(running.seats) == [worker.id]
+    assert (await ask(running.port, post(headers=[("Authorization", "Bearer theirs")]))).status == 200
+    assert worker.requests[0].one("authorization") == b"Basic dXNlcjpwQHNz"
+    assert {probe.one("authorization") for probe in worker.probes} == {b"Basic dXNlcjpwQHNz"}
+    shown = (await ask(running.port, get("/admin/workers"))).body + (await ask(running.port, get("/admin/config"))).body
+    assert b"p%40ss" not in shown
+    assert b"p@ss" not in shown
+
+
+async def test_a_workers_refusal_of_its_key_is_passed_on(stage: Stage) -> None:
+    worker = await stage.worker(answer=reply(b'{"error": "bad key"}', 401))
+    running = await stage.gateway(worker)
+    answer = await ask(running.port, post(headers=[("Authorization", "Bearer theirs")]))
+    assert (answer.status, answer.body) == (401, b'{"error": "bad key"}')
+
+
+# The admin routes.
+
+
+async def test_without_a_token_the_admin_routes_answer_this_machine_only(stage: Stage) -> None:
+    running = await stage.gateway(await stage.worker())
+    assert (await ask(running.port, get("/admin/workers"))).status == 200
+    for header in ("X-Forwarded-For: 127.0.0.1", "Forwarded: for=127.0.0.1", "X-Real-Ip: 127.0.0.1", "x-forwarded-for: "):
+        answer = await ask(running.port, get("/admin/workers", header))
+        assert (answer.status, answer.code) == (403, "admin_only"), header
+
+
+@pytest.mark.parametrize("shown", ["", "Bearer t0ke", "Bearer t0ken2", "t0ken", "Basic t0ken", "Bearer \xe9"])
+async def test_with_a_token_it_must_be_shown(stage: Stage, shown: str) -> None:
+    running = await stage.gateway(await stage.worker(), admin_token="t0ken")
+    for request in (get("/admin/workers", f"Authorization: {shown}"), get("/admin/workers"), get("/admin/config")):
+        answer = await ask(running.port, request)
+        assert (answer.status, answer.code) == (403, "admin_only")
+
+
+async def test_the_right_token_opens_from_anywhere(stage: Stage) -> None:
+    running = await stage.gateway(await stage.worker(), admin_token="t0ken")
+    headers = ("Authorization: Bearer t0ken", "X-Forwarded-For: 203.0.113.9")
+    assert (await ask(running.port, get("/admin/workers", *headers))).status == 200
+
+
+async def test_the_admin_token_is_no_api_key_and_an_api_key_no_admin_token(stage: Stage) -> None:
+    running = await stage.gateway(await stage.worker(), admin_token="t0ken", **KEYS)
+    stage.headers = MINE
+    assert (await ask(running.port, post(headers=[("Authorization", "Bearer t0ken")]))).status == 401
+    assert (await ask(running.port, get("/admin/workers", "Authorization: Bearer s3cret"))).status == 403
