@@ -31,7 +31,7 @@ from router.signals.models import ModelCatalogue
 UNCOUNTED = ("/admin", "/metrics", "/healthz", "/readyz", "/docs", "/openapi.json")
 MODELS, PING = "/v1/models", "/ping"
 COUNTED = frozenset((MODELS, PING))
-OWN_ID = "router.request_id"  # in the scope
+OWN_ID, CODE = "router.request_id", "router.code"  # in the scope
 
 
 def build_app(
@@ -90,6 +90,7 @@ def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
     def answer(request: Request, refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
         place = house.paths.get(request.url.path.encode())
         content_type, body = (place.dialect if place else openai).refusal(refusal)
+        request.scope[CODE] = refusal.code
         extra = dict(headers or {})
         if refusal.retry_after is not None:
             extra["retry-after"] = str(max(1, round(refusal.retry_after)))
@@ -118,7 +119,7 @@ def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
     @app.exception_handler(Exception)
     async def broken(request: Request, _: Exception) -> Response:
         refusal = InternalError("The gateway failed on this request; its log says why.")
-        return answer(request, refusal, {"x-request-id": request.scope[OWN_ID]})
+        return answer(request, refusal, {"x-request-id": request.scope.get(OWN_ID) or request_id(None)})
 
 
 class Counting:
@@ -151,5 +152,6 @@ class Counting:
             await self.app(scope, receive, sending)
         finally:
             if path != "/" and not path.startswith(UNCOUNTED):
-                shown, seconds = path if path in COUNTED else "other", self.house.clock() - began
-                self.house.emit(Finished(request_id=own_id, path=shown, model="", status=status, seconds=seconds))
+                shown = path if path in COUNTED or path.encode() in self.house.paths else "other"
+                seconds, code = self.house.clock() - began, scope.get(CODE)
+                self.house.emit(Finished(own_id, shown, "", status, code, seconds=seconds))

@@ -15,9 +15,10 @@ import yaml
 from router import __version__
 from router.layers import SettingsError, effective, from_environment, load
 from router.plugins import dialect_names, policy_faults, policy_names
-from router.settings import Settings
+from router.settings import Settings, Tls
 
 URL = "http://127.0.0.1:8080"
+AS_WRITTEN = argparse.RawDescriptionHelpFormatter  # an example that is wrapped cannot be copied
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="prefix-router",
+        formatter_class=AS_WRITTEN,
         description="An HTTP gateway that sends LLM requests with the same beginning to the same warm KV cache.",
         epilog="example: prefix-router serve --worker http://gpu-1:8000 --worker http://gpu-2:8000",
     )
@@ -50,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(commands: Any) -> None:
     serve = commands.add_parser(
-        "serve", help="run the gateway", description="Run the gateway.",
+        "serve", formatter_class=AS_WRITTEN, help="run the gateway", description="Run the gateway.",
         epilog="example: prefix-router serve --worker http://gpu-1:8000 --worker http://gpu-2:8000 --port 8080",
     )  # fmt: skip
     _add_config(serve)
@@ -64,8 +66,9 @@ def _add_serve(commands: Any) -> None:
 
 def _add_demo(commands: Any) -> None:
     demo = commands.add_parser(
-        "demo", help="see the gain: mock workers, a gateway, the same load with random and with the default policy",
-        description="Start mock workers and a gateway, send the same shared-prefix chat load first with random, then, "
+        "demo", formatter_class=AS_WRITTEN,
+        help="see the gain: mock workers, a gateway, the same load with random and with the default policy",
+        description="Start mock workers and a gateway, send the same shared-prefix chat load first with random,\nthen, "
         "with fresh workers and empty caches, with the default policy; print both and keep serving.",
         epilog="example: prefix-router demo --seconds 30 --json",
     )  # fmt: skip
@@ -78,7 +81,7 @@ def _add_demo(commands: Any) -> None:
 
 def _add_check(commands: Any) -> None:
     check = commands.add_parser(
-        "check", help="read the settings and say what they come to",
+        "check", formatter_class=AS_WRITTEN, help="read the settings and say what they come to",
         description="Print every effective setting and where it came from, secrets masked. Exit 2 on any fault.",
         epilog="example: prefix-router check --config prefix-router.yaml",
     )  # fmt: skip
@@ -89,7 +92,7 @@ def _add_check(commands: Any) -> None:
 
 def _add_explain(commands: Any) -> None:
     explain = commands.add_parser(
-        "explain", help="ask a running gateway where a request would go, and why",
+        "explain", formatter_class=AS_WRITTEN, help="ask a running gateway where a request would go, and why",
         description="Ask a running gateway where this request body would go now, and why, without sending it.",
         epilog="""example: echo '{"messages": [{"role": "user", "content": "hi"}]}' | prefix-router explain -""",
     )  # fmt: skip
@@ -136,12 +139,23 @@ def _check_names(settings: Settings) -> list[str]:
         for at, worker in enumerate(settings.workers)
         if worker.dialect not in known
     ]
-    tls = settings.listen.tls
+    return faults + _tls_faults(settings.listen.tls)
+
+
+def _tls_faults(tls: Tls) -> list[str]:
     if (tls.certificate is None) != (tls.key is None):
-        faults.append("listen.tls: certificate and key go together")
-    for name, path in (("certificate", tls.certificate), ("key", tls.key)):
-        if path is not None and not Path(path).is_file():
-            faults.append(f"listen.tls.{name}: there is no file {path}")
+        return ["listen.tls: certificate and key go together"]
+    if tls.certificate is None or tls.key is None:
+        return []
+    files = {"certificate": tls.certificate, "key": tls.key}
+    faults = [f"listen.tls.{name}: there is no file {path}" for name, path in files.items() if not Path(path).is_file()]
+    if not faults:
+        import ssl
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")
+        except OSError as wrong:
+            faults.append(f"listen.tls: not a certificate with its key, in PEM and without a password ({wrong})")
     return faults
 
 

@@ -30,11 +30,12 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
         journey.guarded(lambda: journey.send(choice, journey.house.clock(), fresh=True))
     else:
         journey.counted += failure.counts
-        retried = may_retry(failure, counted=journey.counted, max_tries=journey.house.max_tries, answered=False)
-        _blame(journey, failure, choice, retried=retried)
-        if retried:
+        journey.tried += (choice.seat.id,)
+        allowed = may_retry(failure, counted=journey.counted, max_tries=journey.house.max_tries, answered=False)
+        _blame(journey, failure, choice, retried=allowed and journey.some_left())
+        if allowed:
             journey.failure = failure
-            _go_on(journey, choice)
+            _go_on(journey)
         else:
             journey.refuse(failure.answer(f"The worker failed ({failure.kind}): {failure}."))
 
@@ -43,8 +44,9 @@ def turned_away(journey: Journey, held: Held) -> None:
     """The worker said 503 or 429, and another may be asked."""
     journey.held = held
     journey.counted += 1
+    journey.tried += (held.choice.seat.id,)
     _tell(journey, held.choice, f"status_{held.status}", retried=True)
-    _go_on(journey, held.choice)
+    _go_on(journey)
 
 
 def may_ask_another(journey: Journey, status: int) -> bool:
@@ -70,8 +72,7 @@ def answer_held(journey: Journey, held: Held) -> None:
     sink.end()
 
 
-def _go_on(journey: Journey, choice: Choice) -> None:
-    journey.tried += (choice.seat.id,)
+def _go_on(journey: Journey) -> None:
     journey.resent = False
     journey.guarded(journey.try_one)
 

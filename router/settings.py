@@ -76,6 +76,14 @@ class WorkerSettings(Part):
         parse_address(url)
         return url
 
+    @field_validator("api_key")
+    @classmethod
+    def _fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
+        secret = key.get_secret_value() if key else ""
+        if not (secret.isascii() and secret.isprintable()):
+            raise ValueError("expected printable ASCII without line ends")
+        return key
+
     def worker(self) -> Worker:
         secret = self.api_key.get_secret_value() if self.api_key else None
         fields = self.model_dump(exclude={"url", "api_key"})

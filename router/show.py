@@ -16,7 +16,7 @@ def settings_table(rows: Sequence[tuple[str, str, str]]) -> None:
     table = Table("setting", "value", "from", box=None, header_style="bold")
     for path, value, origin in rows:
         table.add_row(path, value, origin, style=None if origin != "default" else "dim")
-    Console(soft_wrap=True).print(table)
+    _plain().print(table)
 
 
 def ask_explanation(url: str, body: bytes, path: str | None, token: str | None, *, as_json: bool) -> int:
@@ -31,8 +31,8 @@ def ask_explanation(url: str, body: bytes, path: str | None, token: str | None, 
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as wrong:
         sys.stderr.write(f"prefix-router: no gateway answered at {url} ({type(wrong).__name__})\n")
         return 1
-    if answer.status_code != 200:
-        sys.stderr.write(f"prefix-router: {said.get('error', {}).get('message', said)}\n")
+    if answer.status_code != 200 or not isinstance(said, dict) or "candidates" not in said:
+        sys.stderr.write(f"prefix-router: {_trouble(said)}\n")
         return 1
     if as_json:
         sys.stdout.write(json.dumps(said, indent=2) + "\n")
@@ -41,9 +41,22 @@ def ask_explanation(url: str, body: bytes, path: str | None, token: str | None, 
     return 0
 
 
+def _plain() -> Console:
+    """Ids and values are shown as they are: `[fd00::1]:80` is no markup."""
+    return Console(soft_wrap=True, markup=False, emoji=False)
+
+
+def _trouble(said: Any) -> str:
+    """What an answer that is no explanation says, if it is the gateway's; else that it is not."""
+    error = said.get("error") if isinstance(said, dict) else None
+    told = error.get("message") if isinstance(error, dict) else error
+    return str(told or f"what answered is no gateway: {json.dumps(said)[:200]}")
+
+
 def _print_explanation(said: dict[str, Any]) -> None:
-    console = Console(soft_wrap=True)
-    console.print(f"[bold]{said['chosen']}[/bold]  reason: {said['reason']}, policy: {said['policy']}")
+    console = _plain()
+    console.print(said["chosen"], style="bold", end="")
+    console.print(f"  reason: {said['reason']}, policy: {said['policy']}")
     console.print(
         f"a prompt of about {said['prompt_tokens']} tokens, its key {said['key_depth']} bytes deep, home {said['home']}"
     )

@@ -78,6 +78,7 @@ class Metrics(Collector):
         bus.on(Queued, lambda event: self._queue_seconds.at().add(event.seconds))
         bus.on(WorkerLeft, self._left)
         bus.on(Panicked, self._panicked)
+        self._queue_seconds.at()  # it has no labels, so it is there from the start
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 

@@ -10,7 +10,7 @@ from fastapi import Request
 from router.admin import _is_local
 from tests.router.conftest import Connect
 from tests.support.gateway import Running, Stage, eventually
-from tests.support.worker import Worker, stream, event
+from tests.support.worker import Worker, event, stream
 
 TOKEN = "a-token"
 CHAT = "/v1/chat/completions"
@@ -69,7 +69,9 @@ ROUTES = [("GET", "/admin/workers"), ("POST", "/admin/workers"), ("DELETE", "/ad
           ("GET", "/admin/decisions"), ("GET", "/admin/config")]  # fmt: skip
 
 
-@pytest.mark.parametrize("shown", [{}, bearer("wrong"), {"authorization": "Bearer"}, {"authorization": TOKEN}, bearer("a-token ü")])
+@pytest.mark.parametrize(
+    "shown", [{}, bearer("wrong"), {"authorization": "Bearer"}, {"authorization": TOKEN}, bearer("a-token ü")]
+)
 async def test_with_a_token_it_alone_counts(
     stage: Stage, worker: Worker, connect: Connect, shown: dict[str, str]
 ) -> None:
@@ -139,7 +141,8 @@ async def test_every_fault_of_an_addition_is_told(http: httpx.AsyncClient) -> No
 
 
 @pytest.mark.parametrize("body", [{}, {"url": ""}, {"url": "w:1"}, {"url": "http://w:0"}, {"url": 5},
-                                  {"url": "http://w:1", "id": "a b"}, {"url": "http://w:1?x=1"}])  # fmt: skip
+                                  {"url": "http://w:1", "id": "a b"}, {"url": "http://w:1?x=1"},
+                                  {"url": "http://w:1", "api_key": "k\n"}])  # fmt: skip
 async def test_a_bad_addition_is_400_and_adds_nothing(
     http: httpx.AsyncClient, worker: Worker, body: dict[str, Any]
 ) -> None:

@@ -6,79 +6,87 @@ from typing import Any
 import httpx
 import pytest
 
-from router.explain import explain, guess_path
 from router.errors import InvalidJson, InvalidRequest, ModelNotFound, NoReadyWorker
+from router.explain import explain, guess_path
+from router.types import Worker
 from tests.router.conftest import Connect
 from tests.support.client import CHAT
-from tests.support.fleets import chat, down, worker
+from tests.support.fleets import chat, down, ready, worker
 from tests.support.gateway import Stage
-from tests.support.tale import Tale
+from tests.support.stories import Desk
 
 KEYS = {"chosen", "reason", "policy", "model", "key_depth", "home", "prompt_tokens", "candidates", "runner_up"}
 CANDIDATE = {"worker", "state", "in_flight", "wait_tokens", "expected_cached_tokens", "cost"}
 LONG = "a long beginning that several requests share, word for word. " * 100
 
 
-def told(tale: Tale, body: bytes, path: str | None = None) -> dict[str, Any]:
-    return explain(tale.house, body, path, [])
+def desk_of(*workers: Worker) -> Desk:
+    desk = Desk(0)
+    desk.house.reconcile(workers)
+    ready(desk.fleet)
+    return desk
+
+
+def told(desk: Desk, body: bytes, path: str | None = None) -> dict[str, Any]:
+    return explain(desk.house, body, path, [])
 
 
 def test_the_answer_has_the_contracts_shape() -> None:
-    said = told(Tale(), chat("hello"))
+    said = told(Desk(), chat("hello"))
     assert set(said) >= KEYS
     assert all(set(each) == CANDIDATE for each in said["candidates"])
-    assert {each["worker"] for each in said["candidates"]} == {"a", "b", "c"}
+    assert {each["worker"] for each in said["candidates"]} == {"w0", "w1"}
     assert json.loads(json.dumps(said)) == said
 
 
 def test_looking_changes_nothing() -> None:
-    tale = Tale()
-    first = told(tale, chat(LONG))
-    assert [told(tale, chat(LONG)) for _ in range(5)] == [first] * 5
-    assert tale.facts == []
-    assert tale.lines == []
-    assert tale.at_rest()
+    desk = Desk()
+    first = told(desk, chat(LONG))
+    assert [told(desk, chat(LONG)) for _ in range(5)] == [first] * 5
+    assert desk.events == []
+    assert desk.sent == []
+    assert desk.at_rest()
 
 
 def test_the_runner_up_is_the_next_that_is_not_chosen() -> None:
-    said = told(Tale(), chat("hello"))
-    assert (said["chosen"], said["runner_up"]) == ("a", "b")
-    assert told(Tale(["a"]), chat("hello"))["runner_up"] is None
+    said = told(Desk(), chat("hello"))
+    assert (said["chosen"], said["runner_up"]) == ("w0", "w1")
+    assert told(Desk(1), chat("hello"))["runner_up"] is None
 
 
 def test_full_workers_are_shown_and_not_chosen() -> None:
-    tale = Tale([worker("a", max_in_flight=1), worker("b", max_in_flight=1)])
-    tale.ask()
-    said = told(tale, chat("hello"))
-    assert (said["chosen"], said["runner_up"]) == ("b", "a")
+    desk = desk_of(worker("w0", max_in_flight=1), worker("w1", max_in_flight=1))
+    desk.ask()
+    said = told(desk, chat("hello"))
+    assert (said["chosen"], said["runner_up"]) == ("w1", "w0")
     assert [each["in_flight"] for each in said["candidates"]] == [1, 0]
-    tale.ask()
-    said = told(tale, chat("hello"))
+    desk.ask()
+    said = told(desk, chat("hello"))
     assert (said["chosen"], said["reason"]) == (None, None)
     assert len(said["candidates"]) == 2
 
 
 def test_a_prompt_with_nothing_to_hash_has_no_home() -> None:
-    assert told(Tale(), b'{"model": "m"}')["home"] is None
-    assert told(Tale(), chat("hello"))["home"] in ("a", "b", "c")
+    assert told(Desk(), b'{"model": "m"}')["home"] is None
+    assert told(Desk(), chat("hello"))["home"] in ("w0", "w1")
 
 
 def test_the_refusals_are_those_of_the_request_itself() -> None:
     with pytest.raises(InvalidJson):
-        told(Tale(), b"not json")
+        told(Desk(), b"not json")
     with pytest.raises(NoReadyWorker):
-        told(Tale([]), chat("hello"))
+        told(Desk(0), chat("hello"))
     with pytest.raises(ModelNotFound):
-        told(Tale([worker("a", models=("x",))]), b'{"model": "y"}')
+        told(desk_of(worker("a", models=("x",))), b'{"model": "y"}')
     with pytest.raises(InvalidRequest):
-        told(Tale([worker("a", models=("x", "y"))]), b"{}")
+        told(desk_of(worker("a", models=("x", "y"))), b"{}")
 
 
 def test_with_nobody_ready_nobody_is_chosen() -> None:
-    tale = Tale(["a"])
-    tale.fleet.seats["a"].health.was_ready = False
-    down(tale.fleet, tale.fleet.seats["a"])
-    said = told(tale, chat("hello"))
+    desk = Desk(1)
+    desk.seats[0].health.was_ready = False
+    down(desk.fleet, desk.seats[0])
+    said = told(desk, chat("hello"))
     assert (said["chosen"], said["candidates"]) == (None, [])
 
 
@@ -99,7 +107,7 @@ def test_the_path_is_guessed_from_the_fields(body: bytes, path: str) -> None:
 
 
 def test_an_unknown_path_is_read_as_a_chat() -> None:
-    assert told(Tale(), chat("hello"), "/nowhere") == told(Tale(), chat("hello"), CHAT)
+    assert told(Desk(), chat("hello"), "/nowhere") == told(Desk(), chat("hello"), CHAT)
 
 
 @pytest.fixture
@@ -113,7 +121,10 @@ async def test_it_agrees_with_where_the_request_then_goes(http: httpx.AsyncClien
         body = {"model": "m", "messages": [{"role": "user", "content": f"{at % 6} {LONG}"}]}
         said = (await http.post("/admin/explain", json=body)).json()
         answer = await http.post(CHAT, json=body)
-        assert (answer.headers["x-router-worker"], answer.headers["x-router-reason"]) == (said["chosen"], said["reason"])
+        assert (answer.headers["x-router-worker"], answer.headers["x-router-reason"]) == (
+            said["chosen"],
+            said["reason"],
+        )
         assert answer.headers["x-router-policy"] == said["policy"]
 
 
@@ -144,3 +155,9 @@ async def test_the_path_may_be_given(http: httpx.AsyncClient) -> None:
             for params in ({}, {"path": "/v1/completions"}, {"path": CHAT})]  # fmt: skip
     assert said[0] == said[1]
     assert said[2]["prompt_tokens"] < said[0]["prompt_tokens"]
+
+
+async def test_a_model_name_that_is_no_unicode_is_shown_all_the_same(stage: Stage, connect: Connect) -> None:
+    http = connect(await stage.gateway(await stage.worker(models=())))
+    answer = await http.post("/admin/explain", content=b'{"model": "\\ud800"}')
+    assert (answer.status_code, answer.json()["model"]) == (200, "?")

@@ -137,7 +137,12 @@ async def test_a_workers_refusal_of_its_key_is_passed_on(stage: Stage) -> None:
 async def test_without_a_token_the_admin_routes_answer_this_machine_only(stage: Stage) -> None:
     running = await stage.gateway(await stage.worker())
     assert (await ask(running.port, get("/admin/workers"))).status == 200
-    for header in ("X-Forwarded-For: 127.0.0.1", "Forwarded: for=127.0.0.1", "X-Real-Ip: 127.0.0.1", "x-forwarded-for: "):
+    for header in (
+        "X-Forwarded-For: 127.0.0.1",
+        "Forwarded: for=127.0.0.1",
+        "X-Real-Ip: 127.0.0.1",
+        "x-forwarded-for: ",
+    ):
         answer = await ask(running.port, get("/admin/workers", header))
         assert (answer.status, answer.code) == (403, "admin_only"), header
 

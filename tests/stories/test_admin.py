@@ -186,7 +186,17 @@ async def test_an_explanation_has_its_shape(stage: Stage) -> None:
     workers = [await stage.worker() for _ in range(3)]
     running = await stage.gateway(*workers)
     said = await explain(running, chat("hello"))
-    assert {"chosen", "reason", "policy", "model", "key_depth", "home", "prompt_tokens", "candidates", "runner_up"} <= set(said)
+    assert {
+        "chosen",
+        "reason",
+        "policy",
+        "model",
+        "key_depth",
+        "home",
+        "prompt_tokens",
+        "candidates",
+        "runner_up",
+    } <= set(said)
     assert (said["policy"], said["model"]) == ("prefix_cost", "m")
     assert said["key_depth"] > 0
     assert said["prompt_tokens"] > len(SYSTEM) / 8
@@ -293,7 +303,9 @@ async def test_the_settings_are_shown_with_their_secrets_masked(stage: Stage) ->
 async def test_the_api_is_documented(stage: Stage) -> None:
     running = await stage.gateway(await stage.worker())
     paths = (await ask(running.port, get("/openapi.json"))).json()["paths"]
-    assert {"/admin/workers", "/admin/explain", "/admin/decisions", "/admin/config", "/healthz", "/readyz"} <= set(paths)
+    assert {"/admin/workers", "/admin/explain", "/admin/decisions", "/admin/config", "/healthz", "/readyz"} <= set(
+        paths
+    )
     assert (await ask(running.port, get("/docs"))).status == 200
     page = await ask(running.port, get("/"))
     assert (page.status, (page.one("content-type") or "").partition(";")[0]) == (200, "text/html")

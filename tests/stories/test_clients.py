@@ -46,7 +46,11 @@ async def test_a_body_in_slow_pieces_arrives_whole(stage: Stage, framing: str) -
     worker = await stage.worker()
     running = await stage.gateway(worker)
     client = await stage.client(running)
-    whole = post() if framing == "length" else post(chunked(HELLO[:9], HELLO[9:]), headers=[("Transfer-Encoding", "chunked")])
+    whole = (
+        post()
+        if framing == "length"
+        else post(chunked(HELLO[:9], HELLO[9:]), headers=[("Transfer-Encoding", "chunked")])
+    )
     await client.send(*[whole[at : at + 40] for at in range(0, len(whole), 40)], gap=0.02)
     assert (await client.answer()).status == 200
     assert worker.bodies == [HELLO]
@@ -140,7 +144,9 @@ async def test_nothing_ambiguous_ever_reaches_a_worker(stage: Stage, name: str) 
     running = await stage.gateway(worker)
     client = await stage.client(running)
     smuggled = post(b'{"model": "m", "prompt": "smuggled"}')
-    await client.send(post(b"0\r\n\r\n" + smuggled, headers=CONFLICTS[name]) if name in CONFLICTS else HEAD_FAULTS[name])
+    await client.send(
+        post(b"0\r\n\r\n" + smuggled, headers=CONFLICTS[name]) if name in CONFLICTS else HEAD_FAULTS[name]
+    )
     assert (await client.head()).status == 400
     await client.closed()
     assert worker.requests == []
@@ -238,7 +244,9 @@ async def test_large_headers_are_refused(lane: Stage, many: bool) -> None:
 async def test_headers_without_an_end_are_refused(lane: Stage) -> None:
     running = await lane.gateway(await lane.worker(), limits={"header_bytes": 10_000})
     client = await lane.client(running)
-    await client.send(b"POST /v1/chat/completions HTTP/1.1\r\n", *[b"X-%d: %s\r\n" % (at, b"a" * 500) for at in range(30)])
+    await client.send(
+        b"POST /v1/chat/completions HTTP/1.1\r\n", *[b"X-%d: %s\r\n" % (at, b"a" * 500) for at in range(30)]
+    )
     assert (await client.answer()).status == 431
 
 
@@ -487,7 +495,9 @@ async def test_the_full_form_of_a_target_is_read(stage: Stage) -> None:
 # What is asked for.
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"not json", b'{"model": "m"', b"{'model': 'm'}", b'{"a": 1} trailing', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"not json", b'{"model": "m"', b"{'model': 'm'}", b'{"a": 1} trailing', b"\xff"]
+)
 @pytest.mark.parametrize("path", [CHAT, ANTHROPIC])
 async def test_a_body_that_is_no_json_is_refused(stage: Stage, body: bytes, path: str) -> None:
     worker = await stage.worker()
@@ -506,7 +516,9 @@ async def test_a_body_that_is_no_json_is_refused(stage: Stage, body: bytes, path
         assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v2/chat/completions", "/v1/chat/completions/", "//", "/admin", "/.env"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v2/chat/completions", "/v1/chat/completions/", "//", "/admin", "/.env"]
+)
 async def test_an_unknown_path_is_a_404_in_json(stage: Stage, path: str) -> None:
     running = await stage.gateway(await stage.worker())
     answer = await ask(running.port, post(path=path))
@@ -540,7 +552,9 @@ async def test_refusals_of_a_bad_head_have_that_form_too(lane: Stage, path: str,
     assert answer.status == 431
     assert field in answer.json()["error"]
     assert ("code" in answer.json()["error"]) is (path == CHAT)
-    answer = await ask(running.port, post(path=path, headers=[("Transfer-Encoding", "chunked"), ("Content-Length", "1")]))
+    answer = await ask(
+        running.port, post(path=path, headers=[("Transfer-Encoding", "chunked"), ("Content-Length", "1")])
+    )
     assert answer.status == 400
     assert ("code" in answer.json()["error"]) is (path == CHAT)
 
@@ -555,7 +569,9 @@ async def test_an_unknown_model_is_a_404(stage: Stage) -> None:
     assert (answer.status, answer.code, answer.json()["error"]["param"]) == (404, "model_not_found", "model")
 
 
-@pytest.mark.parametrize("body", [b'{"messages": []}', b'{"model": null}', b'{"model": ""}', b'{"model": 7}', b'{"model": ["a"]}'])
+@pytest.mark.parametrize(
+    "body", [b'{"messages": []}', b'{"model": null}', b'{"model": ""}', b'{"model": 7}', b'{"model": ["a"]}']
+)
 async def test_a_missing_model_is_refused_where_several_are_served(stage: Stage, body: bytes) -> None:
     running = await models(stage, "a", "b")
     answer = await ask(running.port, post(body))

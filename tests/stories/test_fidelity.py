@@ -87,7 +87,9 @@ async def test_each_piece_goes_on_as_it_arrives(stage: Stage) -> None:
     """The worker sends the next piece only once the client has the one before, whole event or not."""
     gates = [asyncio.Event() for _ in range(4)]
     pieces = [event("one"), b"data: {", b'"two": 2}\n', b"\n"]
-    worker = await stage.worker(answer=stream(*[each for pair in zip(pieces, gates, strict=True) for each in pair], DONE))
+    worker = await stage.worker(
+        answer=stream(*[each for pair in zip(pieces, gates, strict=True) for each in pair], DONE)
+    )
     running = await stage.gateway(worker)
     client = await stage.client(running)
     await client.send(post(STREAM))
@@ -155,7 +157,15 @@ async def test_what_belongs_to_one_connection_does_not_cross_to_the_worker(stage
     ]  # fmt: skip
     assert (await ask(running.port, post(headers=headers))).status == 200
     seen = worker.requests[0]
-    for name in ("connection", "x-secret-hop", "keep-alive", "te", "proxy-authorization", "proxy-connection", "trailer"):
+    for name in (
+        "connection",
+        "x-secret-hop",
+        "keep-alive",
+        "te",
+        "proxy-authorization",
+        "proxy-connection",
+        "trailer",
+    ):
         assert seen.all(name) == [], name
     assert seen.all("x-twice") == [b"1", b"2"]
     assert seen.one("host") == worker.id.encode()
@@ -236,7 +246,9 @@ async def test_a_workers_base_path_stands_before_every_path_once(stage: Stage, b
     assert list(running.seats) == [worker.id]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat%2Fcompletions", "/v1/%63hat/completions", CHAT + "?x=%20&y=%C3%BC&y=2", CHAT + "?"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat%2Fcompletions", "/v1/%63hat/completions", CHAT + "?x=%20&y=%C3%BC&y=2", CHAT + "?"]
+)
 async def test_escapes_and_queries_are_kept(stage: Stage, path: str) -> None:
     worker = await stage.worker()
     running = await stage.gateway(worker)

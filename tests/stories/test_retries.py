@@ -203,7 +203,9 @@ BREAKS = {
     "sends half a head": Answer(raw=b"HTTP/1.1 200 OK\r\ncontent-type: te", keep_alive=False),
     "speaks another protocol": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n", keep_alive=False),
     "sends nonsense": Answer(raw=b"\x00\x01\x02nonsense" * 50, keep_alive=False),
-    "upgrades": Answer(raw=b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhello", keep_alive=False),
+    "upgrades": Answer(
+        raw=b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhello", keep_alive=False
+    ),
     "declares two lengths": Answer(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!"),
     "declares a length and chunks": Answer(
         raw=b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
@@ -400,9 +402,7 @@ async def test_three_hundred_at_once_reach_one_worker_at_once(stage: Stage) -> N
 
 async def test_a_request_that_kills_its_worker_at_once_does_not_walk_the_fleet(stage: Stage) -> None:
     """It looks as a stale connection does, so each worker that dies of it counts as a try."""
-    running, workers = await fleet(
-        stage, *[GOOD] * 5, routing={"max_tries": 2}, health={"interval_seconds": 60}
-    )
+    running, workers = await fleet(stage, *[GOOD] * 5, routing={"max_tries": 2}, health={"interval_seconds": 60})
     client = await stage.client(running)
     for at, worker in enumerate(workers):  # every worker has a kept connection
         assert (await client.ask()).one("x-router-worker") == f"w{at}"

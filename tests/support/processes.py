@@ -32,7 +32,10 @@ class Program:
 @contextmanager
 def running(*arguments: str, settings: dict[str, Any] | None = None) -> Iterator[Program]:
     """`python -m ARGUMENTS` until the block ends. `settings` go in by the environment."""
-    given = {f"PREFIX_ROUTER_{name.upper().replace('.', '__')}": json.dumps(v) for name, v in (settings or {}).items()}
+    given = {
+        f"PREFIX_ROUTER_{name.upper().replace('.', '__')}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in (settings or {}).items()
+    }
     process = subprocess.Popen(
         [sys.executable, "-W", "error::RuntimeWarning", "-m", *arguments],
         stdout=subprocess.PIPE,

@@ -50,7 +50,9 @@ class Answer:
         return self.status < 400
 
 
-def reply(body: bytes = b'{"object": "answer"}', status: int = 200, *headers: tuple[str, str], **switches: Any) -> Answer:
+def reply(
+    body: bytes = b'{"object": "answer"}', status: int = 200, *headers: tuple[str, str], **switches: Any
+) -> Answer:
     return Answer(status=status, headers=(*JSON, *headers), pieces=(body,), **switches)
 
 

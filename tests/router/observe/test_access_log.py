@@ -1,5 +1,6 @@
 """One JSON line a request, written by a thread, so that no reader of the log stops a request."""
 
+import contextlib
 import json
 import os
 import re
@@ -41,10 +42,8 @@ def pipe(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     try:
         yield path, reader
     finally:
-        try:
+        with contextlib.suppress(OSError):
             os.close(reader)
-        except OSError:
-            pass
 
 
 def read_until(reader: int, holds: Callable[[bytes], bool]) -> bytes:

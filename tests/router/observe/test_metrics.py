@@ -10,8 +10,10 @@ from router.core.fleet import Fleet
 from router.events import AttemptFailed, Event, Finished, FirstToken, Panicked, Queued, WorkerLeft
 from router.observe.bus import Bus
 from router.observe.metrics import Metrics
+from tests.support.client import post
 from tests.support.deployment import COUNTERS_AND_GAUGES, HISTOGRAMS
 from tests.support.fleets import fleet_of, worker
+from tests.support.gateway import Stage, ask
 
 CHAT = "/v1/chat/completions"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -165,7 +167,9 @@ def test_a_choice_is_counted_once_with_and_without_a_retry(meters: Meters) -> No
     assert meters.value("retries_total", kind="refused") == 1
     assert meters.value("worker_failures_total", worker="a", kind="refused") == 1
     assert meters.value("predicted_cached_tokens_total", model="m", worker="a") == 10
-    meters.tell(AttemptFailed("b", "broken", False, "home", "m", 10), done(worker="b", status=502, code="worker_failed"))
+    meters.tell(
+        AttemptFailed("b", "broken", False, "home", "m", 10), done(worker="b", status=502, code="worker_failed")
+    )
     assert meters.value("decisions_total", policy="prefix_cost", reason="home") == 2
     assert meters.value("retries_total", kind="broken") is None
 
@@ -234,3 +238,17 @@ def test_a_panic_and_a_refused_reload_show(meters: Meters) -> None:
     assert (meters.value("panic"), meters.value("config_reload_failed")) == (1, 1)
     meters.tell(Panicked(False))
     assert meters.value("panic") == 0
+
+
+async def test_choices_and_further_attempts_are_counted_as_they_were_made(stage: Stage) -> None:
+    """Two workers refuse: two choices, one of them a further attempt, one request."""
+    workers = [await stage.worker() for _ in range(2)]
+    running = await stage.gateway(*workers, health={"interval_seconds": 3600})
+    for each in workers:
+        await each.refuse()
+    assert (await ask(running.port, post())).status == 503
+    shown = await running.metrics()
+    assert sum(value for name, value in shown.items() if "_decisions_total" in name) == 2
+    assert [value for name, value in shown.items() if "_retries_total" in name] == [1]
+    assert [value for name, value in shown.items() if "_requests_total{" in name and "503" in name] == [1]
+    assert sum(value for name, value in shown.items() if "_worker_failures_total" in name) == 2

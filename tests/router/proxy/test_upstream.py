@@ -1,0 +1,154 @@
+"""The keep-alive connections to one worker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import pytest
+
+from router.proxy.sweep import Sweep
+from router.proxy.upstream import MOST_IDLE, Limits, Pool
+from router.types import worker_from_url
+from tests.support.gateway import eventually
+from tests.support.worker import Worker, reply
+
+
+class Noted:
+    """A receiver that writes down how its exchange went."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.status: int | None = None
+        self.data = b""
+
+    def on_head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
+        self.told.append("head")
+        self.status = status
+
+    def on_body(self, pieces: list[bytes]) -> None:
+        self.told.append("body")
+        self.data += b"".join(pieces)
+
+    def on_read(self) -> None:
+        self.told.append("read")
+
+    def on_end(self) -> None:
+        self.told.append("end")
+
+    def on_failure(self, failure: Exception) -> None:
+        self.told.append(type(failure).__name__)
+
+    @property
+    def over(self) -> bool:
+        return bool(self.told) and self.told[-1] not in ("head", "body", "read")
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[Worker]:
+    worker = await Worker().listen()
+    yield worker
+    await worker.close()
+
+
+@pytest.fixture
+async def pool(worker: Worker) -> AsyncIterator[Pool]:
+    pool = Pool(worker_from_url(worker.url), Sweep(monotonic, 0.02), Limits(0.3, 0.5, 0.5))
+    yield pool
+    pool.close()
+    for each in list(pool.sweep):
+        each.cancel()  # type: ignore[attr-defined]
+    await eventually(lambda: pool.sweep._timer is None)
+
+
+def send(pool: Pool, body: bytes = b"{}", *, fresh: bool = False) -> Noted:
+    noted = Noted()
+    head = b"POST /x%scontent-length: %d\r\n\r\n" % (pool.greeting, len(body))
+    pool.send(head, body, noted, monotonic(), fresh=fresh)
+    return noted
+
+
+async def test_a_connection_is_opened_used_and_kept(pool: Pool, worker: Worker) -> None:
+    for _ in range(3):
+        noted = send(pool)
+        assert pool.busy() == 1
+        await eventually(lambda noted=noted: noted.over)
+        assert ([told for told in noted.told if told != "read"], noted.status) == (["head", "body", "end"], 200)
+        assert pool.busy() == 0
+    assert worker.accepted == 1
+    assert repr(pool) == f"<Pool {worker.id}, 0 busy, 1 idle>"
+
+
+async def test_there_is_no_limit_on_connections(pool: Pool, worker: Worker) -> None:
+    gate = asyncio.Event()
+    worker.answer = lambda _: reply(delay=0.0) if gate.is_set() else reply(stop=-1, ending="hang")
+    notes = [send(pool) for _ in range(50)]
+    await eventually(lambda: worker.running == 50)
+    assert pool.busy() == 50
+    gate.set()
+    assert not any(note.over for note in notes)
+    for each in list(pool.sweep):
+        each.cancel()  # type: ignore[attr-defined]
+    await eventually(lambda: worker.aborted == 50)
+    assert pool.busy() == 0
+
+
+async def test_the_one_used_last_is_used_first(pool: Pool, worker: Worker) -> None:
+    worker.answer = reply(delay=0.05)
+    notes = [send(pool) for _ in range(3)]
+    await eventually(lambda: all(note.over for note in notes))
+    last = worker.requests[-1].connection
+    for _ in range(3):
+        noted = send(pool)
+        await eventually(lambda noted=noted: noted.over)
+    assert {request.connection for request in worker.requests[3:]} == {last}
+
+
+async def test_a_fresh_one_is_a_new_one(pool: Pool, worker: Worker) -> None:
+    for fresh in (False, True):
+        noted = send(pool, fresh=fresh)
+        await eventually(lambda noted=noted: noted.over)
+    assert worker.accepted == 2
+
+
+async def test_one_that_the_worker_closed_is_not_used_again(pool: Pool, worker: Worker) -> None:
+    noted = send(pool)
+    await eventually(lambda: noted.over)
+    await worker.hang_up()
+    await eventually(lambda: "0 idle" in repr(pool))
+    noted = send(pool)
+    await eventually(lambda: noted.over)
+    assert noted.told[-1] == "end"
+
+
+async def test_a_closed_pool_lets_what_runs_finish_and_keeps_nothing(pool: Pool, worker: Worker) -> None:
+    idle = send(pool)
+    await eventually(lambda: idle.over)
+    gate = asyncio.Event()
+    worker.answer = reply(b"", delay=0.1)
+    running = send(pool)
+    await eventually(lambda: worker.running == 1)
+    pool.close()
+    gate.set()
+    await eventually(lambda: running.over)
+    assert running.told[-1] == "end"
+    assert "0 idle" in repr(pool)
+
+
+async def test_what_is_kept_idle_is_bounded(pool: Pool, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_IDLE > 100
+    monkeypatch.setattr("router.proxy.upstream.MOST_IDLE", 2)
+    worker.answer = reply(delay=0.05)
+    notes = [send(pool) for _ in range(5)]
+    await eventually(lambda: all(note.over for note in notes))
+    assert "2 idle" in repr(pool)
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "line"),
+    [("http://w:1", None, b""), ("http://w:1", "k", b"authorization: Bearer k\r\n"),
+     ("http://u:p@w:1", None, b"authorization: Basic dTpw\r\n"), ("http://u:p@w:1", "k", b"authorization: Bearer k\r\n")],
+)  # fmt: skip
+async def test_a_workers_credentials_stand_in_its_greeting(url: str, key: str | None, line: bytes) -> None:
+    pool = Pool(worker_from_url(url, api_key=key), Sweep(monotonic), Limits())
+    assert pool.greeting == b" HTTP/1.1\r\nhost: w:1\r\n" + line
+    assert pool.has_credentials is bool(line)

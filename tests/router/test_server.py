@@ -1,0 +1,228 @@
+"""Real processes: how the gateway listens, and how it ends."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from router.server import bind
+from tests.support.processes import Program, gateway, mock_workers, running, until
+
+BODY = {"model": "mock-model", "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 30}
+CHAT = "/v1/chat/completions"
+
+
+class Streaming:
+    """A client in a thread of its own that reads one stream to its end."""
+
+    def __init__(self, url: str, tokens: int = 30) -> None:
+        self.data = b""
+        self.cut = False
+        self._url, self._body = url, {**BODY, "max_tokens": tokens}
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        until(lambda: b"data:" in self.data)
+
+    def _read(self) -> None:
+        try:
+            with httpx.stream("POST", self._url + CHAT, json=self._body, timeout=60, trust_env=False) as answer:
+                for piece in answer.iter_raw():
+                    self.data += piece
+        except httpx.HTTPError:
+            self.cut = True
+
+    def end(self) -> bool:
+        """Wait for it; whether it ended as streams end."""
+        self._thread.join(timeout=20)
+        assert not self._thread.is_alive()
+        return not self.cut and self.data.endswith(b"data: [DONE]\n\n")
+
+
+@contextmanager
+def slow(**settings: object) -> Iterator[Program]:
+    """A gateway before a worker that takes about two seconds for thirty tokens."""
+    with mock_workers(1, "--decode-tokens-per-second", "15") as workers:
+        with gateway([workers[0].url], **settings) as program:
+            yield program
+
+
+def status(url: str) -> int:
+    return httpx.get(url, trust_env=False, timeout=10).status_code
+
+
+def test_a_clean_stop_finishes_the_streams_and_tells_balancers_first() -> None:
+    """SIGTERM: not ready at once, alive, still serving within the grace; the stream ends whole; exit 0."""
+    with slow(**{"shutdown.grace_seconds": 1.5}) as program:
+        stream = Streaming(program.url)
+        program.process.send_signal(signal.SIGTERM)
+        until(lambda: status(program.url + "/readyz") == 503)
+        assert status(program.url + "/ping") == 503
+        assert status(program.url + "/healthz") == 200
+        late = httpx.post(program.url + CHAT, json={**BODY, "stream": False, "max_tokens": 1}, trust_env=False)
+        assert late.status_code == 200
+        assert program.process.poll() is None
+        assert stream.end()
+        assert program.process.wait(timeout=20) == 0
+    with pytest.raises(httpx.ConnectError):
+        status(program.url + "/healthz")
+
+
+def test_after_the_grace_no_new_connection_is_taken_while_the_stream_goes_on() -> None:
+    with slow(**{"shutdown.grace_seconds": 0}) as program:
+        stream = Streaming(program.url)
+        program.process.send_signal(signal.SIGTERM)
+        until(lambda: _refuses(program.url))
+        assert not stream.data.endswith(b"[DONE]\n\n")
+        assert stream.end()
+        assert program.process.wait(timeout=20) == 0
+
+
+def _refuses(url: str) -> bool:
+    try:
+        status(url + "/healthz")
+    except httpx.HTTPError:
+        return True
+    return False
+
+
+def test_streams_that_outlast_the_drain_are_cut() -> None:
+    with slow(**{"shutdown.drain_seconds": 1}) as program:
+        stream = Streaming(program.url, tokens=1000)
+        assert program.stop() == 0
+        assert not stream.end()
+
+
+@pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])
+def test_a_second_signal_ends_at_once(first: int, second: int) -> None:
+    with slow(**{"shutdown.grace_seconds": 60}) as program:
+        stream = Streaming(program.url, tokens=1000)
+        program.process.send_signal(first)
+        if first == signal.SIGTERM:
+            until(lambda: status(program.url + "/readyz") == 503)
+        else:
+            until(lambda: _refuses(program.url))
+        began = time.monotonic()
+        program.process.send_signal(second)
+        assert program.process.wait(timeout=20) == 0
+        assert time.monotonic() - began < 10
+        assert not stream.end()
+
+
+def test_an_interrupt_needs_no_grace_and_finishes_streams() -> None:
+    with slow(**{"shutdown.grace_seconds": 60}) as program:
+        stream = Streaming(program.url, tokens=15)
+        assert program.stop(signal.SIGINT) == 0
+        assert stream.end()
+
+
+def test_idle_connections_do_not_hold_it_up() -> None:
+    with running("router", "serve", "--port", "0", settings={"shutdown.grace_seconds": 0}) as program:
+        with httpx.Client(trust_env=False) as client:
+            assert client.get(program.url + "/healthz").status_code == 200
+            assert program.stop() == 0
+
+
+def serve(*flags: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "router", "serve", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
+def test_a_taken_port_is_exit_1_and_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = serve("--port", str(port))
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == f"prefix-router: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_host_that_is_not_found_is_exit_1_and_one_line() -> None:
+    ended = serve("--port", "0", "--host", "no-such-host.invalid")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("prefix-router: cannot listen on no-such-host.invalid:0: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_port_zero_prints_the_true_address() -> None:
+    with running("router", "serve", "--port", "0") as program:
+        assert program.url.startswith("http://127.0.0.1:")
+        assert not program.url.endswith(":0")
+        assert status(program.url + "/healthz") == 200
+        program.process.kill()
+
+
+def has_six() -> bool:
+    try:
+        bind("::1", 0).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_six(), reason="this machine has no IPv6")
+def test_it_listens_on_ipv6_and_prints_brackets() -> None:
+    with running("router", "serve", "--port", "0", "--host", "::1") as program:
+        assert program.url.startswith("http://[::1]:")
+        assert status(program.url + "/healthz") == 200
+        program.process.kill()
+
+
+@pytest.mark.system("openssl")
+def test_it_listens_with_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+               "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    tls = {"listen.tls.certificate": str(certificate), "listen.tls.key": str(key), "shutdown.grace_seconds": 0}
+    with (
+        mock_workers(1) as workers,
+        running("router", "serve", "--port", "0", "--worker", workers[0].url, settings=tls) as program,
+    ):
+        assert program.url.startswith("https://127.0.0.1:")
+        with httpx.Client(verify=ssl.create_default_context(cafile=certificate), trust_env=False) as client:
+            until(lambda: client.get(program.url + "/readyz").status_code == 200)
+            answer = client.post(program.url + CHAT, json=BODY)
+            assert (answer.status_code, answer.content[-14:]) == (200, b"data: [DONE]\n\n")
+        assert program.stop() == 0
+
+
+def test_files_that_are_no_certificate_are_a_line_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "x.pem").write_text("not a certificate")
+    tls = {f"PREFIX_ROUTER_LISTEN__TLS__{name}": str(tmp_path / "x.pem") for name in ("CERTIFICATE", "KEY")}
+    command = [sys.executable, "-m", "router", "serve", "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, env=os.environ | tls)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("prefix-router: listen.tls: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_access_log_is_written_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "access.jsonl"
+    with mock_workers(1) as workers, gateway([workers[0].url], **{"log.access": str(path)}) as program:
+        for _ in range(3):
+            httpx.post(program.url + CHAT, json={**BODY, "max_tokens": 1}, trust_env=False)
+        assert program.stop() == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["status"] for line in lines if line["path"] == CHAT] == [200] * 3
+
+
+def test_a_bound_port_is_not_listening_and_may_not_be_bound_again() -> None:
+    with bind("127.0.0.1", 0) as listener, socket.socket() as client:
+        with pytest.raises(ConnectionRefusedError):
+            client.connect(listener.getsockname())
+        listener.listen()
+        with pytest.raises(OSError, match="in use"):
+            bind(*listener.getsockname())
