@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from hmac import compare_digest
 from ipaddress import ip_address
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Body, Depends, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ValidationError
 
 from router.core.fleet import Seat
 from router.core.health import DRAIN, UNDRAIN, Signal
 from router.discovery.roster import Roster
-from router.errors import AdminOnly, InvalidRequest, Refusal
+from router.errors import AdminOnly, InvalidRequest, Refusal, RequestTooLarge
 from router.explain import explain
 from router.house import House
 from router.layers import effective, fault
 from router.observe.decisions import Decisions
 from router.settings import Settings, WorkerSettings
 
-FORWARDING = ("forwarded", "x-forwarded-for", "x-real-ip")
+FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 class UnknownWorker(Refusal):
@@ -65,10 +66,10 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
         return {"workers": [_row(each, now) for each in house.fleet.seats.values()], "panic": house.fleet.panicking}
 
     @routes.post("/workers", status_code=201)
-    async def add(response: Response, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
-        """Add a worker (201), or update the one with its id (200). Fields as in the settings; `url` is needed."""
+    async def add(request: Request, response: Response) -> dict[str, Any]:
+        """Add a worker (201), or update the one with its id (200): JSON, as in the settings; `url` is needed."""
         try:
-            worker = WorkerSettings.model_validate(body).worker()
+            worker = WorkerSettings.model_validate_json(await _body(request, desk.settings)).worker()
         except ValidationError as wrong:
             raise InvalidRequest("; ".join(map(fault, wrong.errors()))) from None
         if worker.id in house.fleet.seats:
@@ -99,7 +100,7 @@ def _add_views(routes: APIRouter, desk: Desk) -> None:
     async def explained(request: Request, path: str | None = None) -> dict[str, Any]:
         """Where this request body would go now, and why, without sending it. `path`: the API path it is meant for."""
         headers = [(name.lower(), value) for name, value in request.headers.raw if name.lower() != b"authorization"]
-        return explain(desk.house, await request.body(), path, headers)
+        return explain(desk.house, await _body(request, desk.settings), path, headers)
 
     @routes.get("/decisions")
     async def latest() -> dict[str, Any]:
@@ -122,18 +123,47 @@ def _guard(settings: Settings) -> Callable[[Request], None]:
             if not compare_digest(shown.encode("utf-8", "replace"), f"Bearer {token}".encode()):
                 raise AdminOnly("The admin routes need `Authorization: Bearer ADMIN_TOKEN`.")
         elif not _is_local(request):
-            raise AdminOnly("The admin routes answer loopback peers only, unless admin_token is set.")
+            raise AdminOnly(
+                "The admin routes answer loopback peers at a loopback name only, unless admin_token is set."
+            )
 
     return check
 
 
 def _is_local(request: Request) -> bool:
-    if request.client is None or any(name in request.headers for name in FORWARDING):
+    """A peer on the loopback that speaks for itself: neither for somebody behind a proxy nor for a page in a browser.
+
+    A page of another site can make a browser send requests here, and with DNS rebinding even read the answers; its
+    Origin, or the name in Host, gives it away.
+    """
+    headers = request.headers
+    if request.client is None or any(name in headers for name in FORWARDING):
         return False
+    origin = headers.get("origin")
+    named = [request.client.host, urlsplit(f"//{headers.get('host', '')}").hostname]
+    if origin is not None:
+        named.append(urlsplit(origin).hostname)
+    return headers.get("sec-fetch-site") != "cross-site" and all(map(_is_loopback, named))
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
     try:
-        return ip_address(request.client.host).is_loopback
+        return ip_address(host or "").is_loopback
     except ValueError:
         return False
+
+
+async def _body(request: Request, settings: Settings) -> bytes:
+    """The body, whatever its content type says (curl says form), within `limits.body_bytes`; read after the guard."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > settings.limits.body_bytes:
+            raise RequestTooLarge(f"The body is larger than limits.body_bytes, {settings.limits.body_bytes}.")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _row(seat: Seat, now: float) -> dict[str, Any]:

@@ -139,7 +139,18 @@ def _check_names(settings: Settings) -> list[str]:
         for at, worker in enumerate(settings.workers)
         if worker.dialect not in known
     ]
-    return faults + _tls_faults(settings.listen.tls)
+    return faults + _tls_faults(settings.listen.tls) + _log_faults(settings.log.access)
+
+
+def _log_faults(access: str) -> list[str]:
+    if access in ("stderr", "stdout", "none"):
+        return []
+    path = Path(access)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        return [
+            f"log.access: {access} cannot be written; expected stderr, stdout, none, or a file in a folder that is there"
+        ]
+    return []
 
 
 def _tls_faults(tls: Tls) -> list[str]:

@@ -31,7 +31,10 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
     else:
         journey.counted += failure.counts
         journey.tried += (choice.seat.id,)
-        allowed = may_retry(failure, counted=journey.counted, max_tries=journey.house.max_tries, answered=False)
+        # A connection that broke under the request may mean that it ran: nowhere else, whatever sending again brought.
+        allowed = not journey.resent and may_retry(
+            failure, counted=journey.counted, max_tries=journey.house.max_tries, answered=False
+        )
         _blame(journey, failure, choice, retried=allowed and journey.some_left())
         if allowed:
             journey.failure = failure

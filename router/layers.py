@@ -74,7 +74,7 @@ def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]
     return layer
 
 
-def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str, Any, str]]:
     """(path, value, layer) of every setting, secrets masked."""
     rows = []
     for path, value in _leaves(settings.model_dump(mode="json"), ""):
@@ -82,7 +82,7 @@ def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str,
         if isinstance(shown, str):
             shown = URL_SECRET.sub(f"//{MASK}@", shown)
         origin = next((origins[p] for p in _parents(path) if p in origins), "default")
-        rows.append((path, repr(shown) if isinstance(shown, str) else str(shown), origin))
+        rows.append((path, shown, origin))
     return rows
 
 

@@ -24,6 +24,7 @@ from router.wiring import Gateway
 
 log = logging.getLogger("router")
 
+LAST_SECONDS = 5  # for what was cut to end
 KEEP_ALIVE_SECONDS = 75  # longer than the usual 60 s of load balancers, so that they close first
 
 
@@ -40,13 +41,15 @@ class Server(uvicorn.Server):
             host, port = sockets[0].getsockname()[:2]
             scheme = "https" if self.config.ssl else "http"
             shown = f"[{host}]" if ":" in host else host
-            sys.stdout.write(f"prefix-router listening on {scheme}://{shown}:{port}\n")
-            sys.stdout.flush()
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody need be listening to us
+                sys.stdout.write(f"prefix-router listening on {scheme}://{shown}:{port}\n")
+                sys.stdout.flush()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn's, but the signal is not raised again at the end: a clean stop is exit 0."""
         before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _no_reload)
         try:
             yield
         finally:
@@ -56,7 +59,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         house = self._gateway.house
         if house.draining:
-            self.force_exit = self.should_exit = True
+            self.should_exit = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._cut_all)
             return
@@ -69,10 +72,17 @@ class Server(uvicorn.Server):
 
     def _stop(self) -> None:
         self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_later(self._gateway.settings.shutdown.drain_seconds, self._cut_all)
 
     def _cut_all(self) -> None:
+        """End what still runs, each with its line in the log; uvicorn then finds nothing left to wait for."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+
+
+def _no_reload(sig: int, frame: FrameType | None) -> None:
+    log.warning("SIGHUP: reloading is not supported yet; restart to change the settings")
 
 
 def serve(settings: Settings, origins: dict[str, str]) -> int:
@@ -111,7 +121,7 @@ def build_server(gateway: Gateway, *, fast: bool) -> Server:
         ws="none",
         backlog=4096,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown.drain_seconds)),
+        timeout_graceful_shutdown=round(settings.shutdown.drain_seconds) + LAST_SECONDS,
         ssl_certfile=settings.listen.tls.certificate,
         ssl_keyfile=settings.listen.tls.key,
     )

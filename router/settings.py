@@ -98,6 +98,9 @@ class Slo(Part):
     first_token_ms: float = Field(300, gt=0)
 
 
+OWN_PATHS = ("/admin", "/docs", "/healthz", "/metrics", "/openapi.json", "/ping", "/readyz", "/v1/models")
+
+
 class Routing(Part):
     policy: str = "prefix_cost"
     options: dict[str, Any] = {}
@@ -106,6 +109,16 @@ class Routing(Part):
     pass_through: tuple[Annotated[str, Field(pattern="^/")], ...] = ()
     resume: Later = False
     slo: Slo = Slo()
+
+    @field_validator("pass_through")
+    @classmethod
+    def _plain_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if path == "/" or any(path == own or path.startswith(f"{own}/") for own in OWN_PATHS):
+                raise ValueError(f"{path} is a path of the gateway's own")
+            if any(mark in path for mark in "?#*{} "):
+                raise ValueError(f"{path}: expected a plain path, without a query or a pattern")
+        return paths
 
 
 class Timeouts(Part):

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 
-def settings_table(rows: Sequence[tuple[str, str, str]]) -> None:
+def settings_table(rows: Sequence[tuple[str, Any, str]]) -> None:
     table = Table("setting", "value", "from", box=None, header_style="bold")
     for path, value, origin in rows:
-        table.add_row(path, value, origin, style=None if origin != "default" else "dim")
+        table.add_row(path, json.dumps(value, ensure_ascii=False), origin, style=None if origin != "default" else "dim")
     _plain().print(table)
 
 

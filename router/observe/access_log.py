@@ -70,9 +70,10 @@ class AccessLog:
             self._file = None  # a log nobody reads any more is no reason to stop
 
 
-def _open(where: str) -> int:
-    if where == "stderr":
-        return sys.stderr.fileno()
-    if where == "stdout":
-        return sys.stdout.fileno()
+def _open(where: str) -> int | None:
+    if where in ("stderr", "stdout"):
+        try:
+            return int(getattr(sys, where).fileno())
+        except (AttributeError, OSError, ValueError):  # closed: nobody reads it
+            return None
     return os.open(Path(where), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)

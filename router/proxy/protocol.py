@@ -42,7 +42,7 @@ class FastLane(HttpToolsProtocol):
     _sink: FastSink | None = None
     _running: RequestResponseCycle | None = None  # of the app's, while others may wait behind it
     _in_message = _in_head = _offers = False
-    _head_bytes = _read_bytes = 0
+    _head_bytes = _read_bytes = _unread = 0
 
     # Reading.
 
@@ -101,6 +101,7 @@ class FastLane(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_message = False
+        self.deadline = inf  # the client has said all; from here on the worker's limits count
         cycle: object = self.cycle
         if type(cycle) is FastSink and not self._offers:
             cycle.received()
@@ -162,7 +163,11 @@ class FastLane(HttpToolsProtocol):
     def overdue(self, now: float) -> None:
         self.deadline = now + LINGER_SECONDS  # if closing takes longer, what is left goes unread
         sink = self._sink
-        if self.flow.write_paused or self.transport.is_closing():
+        unread = self.transport.get_write_buffer_size()
+        if self.flow.write_paused and unread < self._unread and not self.transport.is_closing():
+            self._unread = unread  # it reads, if slowly
+            self.deadline = now + self.limits.write_seconds
+        elif self.flow.write_paused or self.transport.is_closing():
             self.transport.abort()  # it does not read what it asked for
         elif self._in_head:
             self._refuse_and_close(RequestTimeout("The headers did not come within timeouts.client_read_seconds."))
@@ -184,10 +189,8 @@ class FastLane(HttpToolsProtocol):
         self.emit_refused(refusal)
         if not self._free():
             self._stop()
-            if (
-                not self._in_message or self._in_head or self.pipeline
-            ):  # an answer may have begun, and this one must not stand in it
-                self.transport.abort()
+            if not self._in_message or self._in_head or self.pipeline:
+                self.transport.abort()  # an answer may have begun, and this one must not stand in it
                 return
         content_type, body = self._dialect().refusal(refusal)
         self.transport.write(
@@ -217,6 +220,7 @@ class FastLane(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._unread = self.transport.get_write_buffer_size()
         self.deadline = self.sweep.clock() + self.limits.write_seconds
         if self._sink is not None:
             self._sink.pause()

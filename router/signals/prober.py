@@ -59,6 +59,7 @@ class Prober:
         self._clock = clock
         self._good = 0
         self._told_unauthorised = False
+        self._told_causes: set[str] = set()
         self._task = asyncio.create_task(self._run(), name=f"probe {seat.id}")
 
     def stop(self) -> None:
@@ -92,21 +93,27 @@ class Prober:
         try:
             status = await self._status(client)
         except (httpx.HTTPError, TimeoutError, OSError, ValueError) as wrong:
-            self._good = 0
-            self._tell(self.seat, PROBE_FAILED, f"probe: {type(wrong).__name__}")
+            self._failed(type(wrong).__name__, str(wrong))
             return
         if status in (401, 403) and not self._told_unauthorised:
             self._told_unauthorised = True
             log.error("worker %s answers its probe with %d: set workers[].api_key to its key", self.seat.id, status)
         if not 200 <= status < 300:
-            self._good = 0
-            self._tell(self.seat, PROBE_FAILED, f"probe: status {status}")
+            self._failed(f"status {status}", f"at {self._path}")
             return
         self._told_unauthorised = False
         if self._good % MODELS_EVERY == 0:
             await self._models(client)
         self._good += 1
         self._tell(self.seat, PROBE_OK, "probe")
+
+    def _failed(self, cause: str, detail: str) -> None:
+        """Tell; of a worker that was never well also say why, once a cause: nothing else would."""
+        self._good = 0
+        if not self.seat.health.was_ready and cause not in self._told_causes:
+            self._told_causes.add(cause)
+            log.warning("worker %s is not ready: its probe failed (%s %s)", self.seat.id, cause, detail)
+        self._tell(self.seat, PROBE_FAILED, f"probe: {cause}")
 
     async def _status(self, client: httpx.AsyncClient) -> int:
         async with asyncio.timeout(self._timeout):

@@ -29,30 +29,30 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", SHOWN)
-async def test_a_key_lets_in_and_never_reaches_the_worker(stage: Stage, name: str) -> None:
+async def test_a_key_lets_in_and_never_reaches_the_worker(stage: Stage) -> None:
     worker = await stage.worker()
     running = await stage.gateway(worker, **KEYS)
     stage.headers = MINE
-    assert (await ask(running.port, post(headers=SHOWN[name]))).status == 200
-    for header in ("authorization", "x-api-key", "api-key"):
-        assert worker.requests[0].all(header) == [], header
-    assert not any(b"s3cret" in value for _, value in worker.requests[0].headers)
+    for name, headers in SHOWN.items():
+        assert (await ask(running.port, post(headers=headers))).status == 200, name
+        for header in ("authorization", "x-api-key", "api-key"):
+            assert worker.requests[-1].all(header) == [], name
+        assert not any(b"s3cret" in value for _, value in worker.requests[-1].headers), name
 
 
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("path", [CHAT, ANTHROPIC])
-async def test_without_a_good_key_nobody_comes_in(stage: Stage, name: str, path: str) -> None:
+@pytest.mark.parametrize(("path", "code"), [(CHAT, "invalid_api_key"), (ANTHROPIC, None)])
+async def test_without_a_good_key_nobody_comes_in(stage: Stage, path: str, code: str | None) -> None:
     worker = await stage.worker()
     running = await stage.gateway(worker, **KEYS)
     stage.headers = MINE
-    answer = await ask(running.port, post(path=path, headers=WRONG[name]))
-    assert answer.status == 401
-    error = answer.json()["error"]
-    assert (error["type"], error.get("code")) == ("authentication_error", "invalid_api_key" if path == CHAT else None)
-    assert "s3cret" not in answer.body.decode()
+    for name, headers in WRONG.items():
+        answer = await ask(running.port, post(path=path, headers=headers))
+        assert answer.status == 401, name
+        error = answer.json()["error"]
+        assert (error["type"], error.get("code")) == ("authentication_error", code), name
+        assert "s3cret" not in answer.body.decode(), name
+        assert (running.finished[-1].status, running.finished[-1].code) == (401, "invalid_api_key"), name
     assert worker.requests == []
-    assert (running.finished[0].status, running.finished[0].code) == (401, "invalid_api_key")
 
 
 async def test_the_model_list_asks_for_a_key_and_health_does_not(stage: Stage) -> None:
@@ -147,12 +147,12 @@ async def test_without_a_token_the_admin_routes_answer_this_machine_only(stage: 
         assert (answer.status, answer.code) == (403, "admin_only"), header
 
 
-@pytest.mark.parametrize("shown", ["", "Bearer t0ke", "Bearer t0ken2", "t0ken", "Basic t0ken", "Bearer \xe9"])
-async def test_with_a_token_it_must_be_shown(stage: Stage, shown: str) -> None:
+async def test_with_a_token_it_must_be_shown(stage: Stage) -> None:
     running = await stage.gateway(await stage.worker(), admin_token="t0ken")
-    for request in (get("/admin/workers", f"Authorization: {shown}"), get("/admin/workers"), get("/admin/config")):
-        answer = await ask(running.port, request)
-        assert (answer.status, answer.code) == (403, "admin_only")
+    for shown in ("", "Bearer t0ke", "Bearer t0ken2", "t0ken", "Basic t0ken", "Bearer \xe9"):
+        for request in (get("/admin/workers", f"Authorization: {shown}"), get("/admin/workers"), get("/admin/config")):
+            answer = await ask(running.port, request)
+            assert (answer.status, answer.code) == (403, "admin_only"), shown
 
 
 async def test_the_right_token_opens_from_anywhere(stage: Stage) -> None:

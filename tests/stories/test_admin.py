@@ -221,7 +221,7 @@ async def test_an_explanation_agrees_with_where_the_request_then_goes(stage: Sta
 @pytest.mark.parametrize("salt", [True, False])
 @pytest.mark.parametrize("shown", [True, False])
 async def test_it_agrees_for_a_callers_key_too(stage: Stage, salt: bool, shown: bool) -> None:
-    """The tenant is part of the prefix's key, unless that is turned off; where there is only one it need not be shown."""
+    """The tenant is part of a prefix's key unless that is turned off; where there is only one it need not be shown."""
     keys = [{"tenant": "red", "key": "r3d"}, *([{"tenant": "blue", "key": "blu3"}] if shown else [])]
     running = await stage.gateway(
         *[await stage.worker() for _ in range(8)], auth={"api_keys": keys, "tenant_salt": salt}

@@ -10,7 +10,7 @@ from tests.support.gateway import Stage, ask
 from tests.support.worker import DONE, Answer, event, reply, stream, zipped
 
 ODD_BODIES = {
-    "unknown fields": b'{"model":"m","messages":[],"chat_template_kwargs":{"style":"short"},"x_future":{"a":[1,{"b":null}]}}',
+    "unknown fields": b'{"model":"m","messages":[],"chat_template_kwargs":{"a":"b"},"x_future":{"a":[1,{"b":null}]}}',
     "big integers and 1.0": b'{"model": "m", "seed": 123456789012345678901234567890, "temperature": 1.0, "top_p": 1e0}',
     "duplicate keys": b'{"model": "m", "messages": [], "n": 1, "n": 2}',
     "non-ASCII": '{"model": "m", "messages": [{"role": "user", "content": "Grüße, 世界 🌍"}]}'.encode(),
@@ -28,23 +28,22 @@ ODD_BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_BODIES)
-async def test_a_request_body_reaches_the_worker_byte_for_byte(stage: Stage, name: str) -> None:
+async def test_a_request_body_reaches_the_worker_byte_for_byte(stage: Stage) -> None:
     worker = await stage.worker()
     running = await stage.gateway(worker)
-    answer = await ask(running.port, post(ODD_BODIES[name]))
-    assert answer.status == 200
-    assert worker.bodies == [ODD_BODIES[name]]
-    assert worker.requests[0].one("content-length") == b"%d" % len(ODD_BODIES[name])
+    for name, body in ODD_BODIES.items():
+        assert (await ask(running.port, post(body))).status == 200, name
+        assert worker.bodies[-1] == body, name
+        assert worker.requests[-1].one("content-length") == b"%d" % len(body), name
 
 
-@pytest.mark.parametrize("prompt", [b'"a"', b'["a","b"]', b"[1,2]", b"[[1,2],[3,4]]"])
-async def test_every_shape_of_prompt_passes(stage: Stage, prompt: bytes) -> None:
+async def test_every_shape_of_prompt_passes(stage: Stage) -> None:
     worker = await stage.worker()
     running = await stage.gateway(worker)
-    body = b'{"model":"m","prompt":%s}' % prompt
-    assert (await ask(running.port, post(body, "/v1/completions"))).status == 200
-    assert worker.bodies == [body]
+    bodies = [b'{"model":"m","prompt":%s}' % prompt for prompt in (b'"a"', b'["a","b"]', b"[1,2]", b"[[1,2],[3,4]]")]
+    for body in bodies:
+        assert (await ask(running.port, post(body, "/v1/completions"))).status == 200
+    assert worker.bodies == bodies
 
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank",
@@ -72,15 +71,16 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("body", [HELLO, STREAM], ids=["plain", "streaming"])
-async def test_an_answer_reaches_the_client_byte_for_byte(stage: Stage, name: str, body: bytes) -> None:
-    worker = await stage.worker(answer=ANSWERS[name])
+async def test_an_answer_reaches_the_client_byte_for_byte(stage: Stage, body: bytes) -> None:
+    worker = await stage.worker()
     running = await stage.gateway(worker)
-    answer = await ask(running.port, post(body))
-    assert (answer.status, answer.whole) == (200, True)
-    assert answer.body == b"".join(piece for piece in ANSWERS[name].pieces if isinstance(piece, bytes))
-    assert answer.one("content-type") == dict(ANSWERS[name].headers)["content-type"]
+    for name, given in ANSWERS.items():
+        worker.answer = given
+        answer = await ask(running.port, post(body))
+        assert (answer.status, answer.whole) == (200, True), name
+        assert answer.body == b"".join(piece for piece in given.pieces if isinstance(piece, bytes)), name
+        assert answer.one("content-type") == dict(given.headers)["content-type"], name
 
 
 async def test_each_piece_goes_on_as_it_arrives(stage: Stage) -> None:
@@ -150,9 +150,10 @@ async def test_what_belongs_to_one_connection_does_not_cross_to_the_worker(stage
     worker = await stage.worker()
     running = await stage.gateway(worker)
     headers = [
-        ("Connection", "keep-alive, X-Secret-Hop"), ("X-Secret-Hop", "1"), ("Keep-Alive", "timeout=5"), ("TE", "trailers"),
+        ("Connection", "keep-alive, X-Secret-Hop"), ("X-Secret-Hop", "1"), ("Keep-Alive", "timeout=5"),
         ("Proxy-Authorization", "Basic eDp5"), ("Proxy-Connection", "keep-alive"), ("Trailer", "x-t"),
-        ("X-Kept", "yes"), ("X-Twice", "1"), ("X-Twice", "2"), ("Traceparent", "00-" + "a" * 32 + "-" + "b" * 16 + "-01"),
+        ("TE", "trailers"), ("X-Kept", "yes"), ("X-Twice", "1"), ("X-Twice", "2"),
+        ("Traceparent", "00-" + "a" * 32 + "-" + "b" * 16 + "-01"),
         ("Tracestate", "vendor=1"), ("Accept", "text/event-stream"), ("User-Agent", "tester/1"),
     ]  # fmt: skip
     assert (await ask(running.port, post(headers=headers))).status == 200
@@ -236,14 +237,15 @@ async def test_an_answer_without_a_body_has_none(stage: Stage, status: int) -> N
 BASES = ("", "/", "/v1", "/v1/", "/base", "/base/", "/base/v1", "/a/b/v1/")
 
 
-@pytest.mark.parametrize("base", BASES)
-async def test_a_workers_base_path_stands_before_every_path_once(stage: Stage, base: str) -> None:
-    worker = await stage.worker()
-    running = await stage.gateway(worker.url + base)
-    assert (await ask(running.port, post(path=CHAT + "?a=%2F&b=1+2&c"))).status == 200
-    expected = base.rstrip("/").removesuffix("/v1") + CHAT + "?a=%2F&b=1+2&c"
-    assert worker.requests[0].target == expected.encode()
-    assert list(running.seats) == [worker.id]
+async def test_a_workers_base_path_stands_before_every_path_once(stage: Stage) -> None:
+    for base in BASES:
+        worker = await stage.worker()
+        running = await stage.gateway(worker.url + base)
+        assert (await ask(running.port, post(path=CHAT + "?a=%2F&b=1+2&c"))).status == 200
+        expected = base.rstrip("/").removesuffix("/v1") + CHAT + "?a=%2F&b=1+2&c"
+        assert worker.requests[0].target == expected.encode()
+        assert list(running.seats) == [worker.id]
+        await running.stop()
 
 
 @pytest.mark.parametrize(
@@ -273,19 +275,18 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("name", IDS)
-async def test_a_callers_request_id_is_kept_when_it_is_short_and_safe(stage: Stage, name: str) -> None:
-    given, kept = IDS[name]
+async def test_a_callers_request_id_is_kept_when_it_is_short_and_safe(stage: Stage) -> None:
     worker = await stage.worker()
     running = await stage.gateway(worker)
-    answer = await ask(running.port, post(headers=[("X-Request-Id", value) for value in given]))
-    own = answer.one("x-request-id")
-    assert own
-    assert worker.requests[0].one("x-request-id") == own.encode()
-    assert [event.request_id for event in running.finished] == [own]
-    assert (own == given[0]) is kept
-    assert own.isascii()
-    assert len(own) <= 128
+    for name, (given, kept) in IDS.items():
+        answer = await ask(running.port, post(headers=[("X-Request-Id", value) for value in given]))
+        own = answer.one("x-request-id")
+        assert own, name
+        assert worker.requests[-1].one("x-request-id") == own.encode(), name
+        assert running.finished[-1].request_id == own, name
+        assert (own == given[0]) is kept, name
+        assert own.isascii(), name
+        assert len(own) <= 128, name
 
 
 async def test_a_request_id_sent_twice_becomes_one(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """A client on a raw socket: it sends what it is told, byte for byte, and reads as much as it is told."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -163,7 +164,5 @@ class Client:
 
     async def close(self) -> None:
         self._writer.close()
-        try:
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             await self._writer.wait_closed()
-        except (ConnectionError, asyncio.CancelledError):
-            pass

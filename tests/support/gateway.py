@@ -5,14 +5,16 @@ nobody waiting, no generation left running, no task left over, and the next plai
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 from router.core.fleet import Seat
 from router.events import Event, Finished
 from router.house import House
-from router.server import Server, bind, build_server
 from router.layers import load
+from router.server import Server, bind, build_server
 from router.types import worker_from_url
 from router.wiring import Gateway
 from tests.support.client import CHAT, PATIENCE, Client, Response, get, post
@@ -23,6 +25,7 @@ QUICK: dict[str, Any] = {
     "health": {"interval_seconds": 0.3, "timeout_seconds": 1.0},
     "timeouts": {"connect_seconds": 0.3},
 }
+TLS = ssl.create_default_context()  # reading the system's certificates takes longer than all else a gateway does
 PLAIN = b'{"model": "plain", "messages": []}'
 
 
@@ -48,7 +51,8 @@ class Running:
 
     def __init__(self, settings: Mapping[str, Any], *, fast: bool) -> None:
         made, origins = load([("test", merged(QUICK, settings))], {})
-        self.gateway = Gateway(made, origins)
+        with patch("router.house.ssl.create_default_context", return_value=TLS):
+            self.gateway = Gateway(made, origins)
         self.house: House = self.gateway.house
         self.server: Server = build_server(self.gateway, fast=fast)
         self.events: list[Event] = []

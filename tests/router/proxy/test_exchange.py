@@ -3,7 +3,6 @@
 import asyncio
 import errno
 from collections.abc import AsyncIterator
-from time import monotonic
 
 import pytest
 
@@ -156,12 +155,15 @@ async def test_a_receiver_may_cancel_at_every_step(line: Line, cancel_at: str) -
     assert receiver.told[-1].startswith(cancel_at)
 
 
-@pytest.mark.parametrize(
-    ("answer", "kept"),
-    [(OK, True), (OK.replace(b"1.1", b"1.0", 1), False), (OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1), False),
-     (OK + b"more", False), (OK + OK, False), (b"HTTP/1.1 204 No\r\n\r\n", True), (b"HTTP/1.1 304 No\r\n\r\n", True)],
-    ids=["1.1", "1.0", "close", "more than it said", "two answers", "204", "304"],
-)  # fmt: skip
+NO_MORE = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
+KEPT = {
+    "1.1": (OK, True), "1.0": (OK.replace(b"1.1", b"1.0", 1), False), "close": (NO_MORE, False),
+    "more than it said": (OK + b"more", False), "two answers": (OK + OK, False),
+    "204": (b"HTTP/1.1 204 No\r\n\r\n", True), "304": (b"HTTP/1.1 304 No\r\n\r\n", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "kept"), KEPT.values(), ids=KEPT)
 async def test_what_is_kept_for_the_next_request(line: Line, answer: bytes, kept: bool) -> None:
     receiver = line.send()
     line.hears(answer)
@@ -177,13 +179,16 @@ async def test_an_answer_without_framing_ends_with_the_connection(line: Line) ->
     assert receiver.told == ["head 200 None ", "body abc", "read", "end"]
 
 
-@pytest.mark.parametrize(
-    ("reads", "error"),
-    [((), None), ((b"HTTP/1.1 200",), None), ((b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",), None),
-     ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",), None),
-     ((b"HTTP/1.1 200 OK\r\n\r\nabc",), ConnectionResetError())],
-    ids=["nothing", "half a head", "short of its length", "between chunks", "reset without a length"],
-)  # fmt: skip
+BROKEN = {
+    "nothing": ((), None),
+    "half a head": ((b"HTTP/1.1 200",), None),
+    "short of its length": ((b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",), None),
+    "between chunks": ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",), None),
+    "reset without a length": ((b"HTTP/1.1 200 OK\r\n\r\nabc",), ConnectionResetError()),
+}
+
+
+@pytest.mark.parametrize(("reads", "error"), BROKEN.values(), ids=BROKEN)
 async def test_a_connection_that_breaks_is_a_broken_answer(
     line: Line, reads: tuple[bytes, ...], error: Exception | None
 ) -> None:

@@ -1,5 +1,7 @@
 """What is learned of an answer while it passes."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,7 @@ def test_however_a_stream_is_cut_the_same_is_learned(cuts: list[int]) -> None:
     made = meter()
     edges = [0, *sorted(cuts), len(STREAMED)]
     first_at = STREAMED.index(event("one")) + len(event("one"))
-    seen = [at for start, at in zip(edges, edges[1:], strict=False) if made.read([STREAMED[start:at]])]
+    seen = [at for start, at in pairwise(edges) if made.read([STREAMED[start:at]])]
     assert len(seen) == 1
     assert seen[0] >= first_at
     assert made.usage() == Usage(70, 3, 64)

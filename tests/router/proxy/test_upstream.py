@@ -146,7 +146,8 @@ async def test_what_is_kept_idle_is_bounded(pool: Pool, worker: Worker, monkeypa
 @pytest.mark.parametrize(
     ("url", "key", "line"),
     [("http://w:1", None, b""), ("http://w:1", "k", b"authorization: Bearer k\r\n"),
-     ("http://u:p@w:1", None, b"authorization: Basic dTpw\r\n"), ("http://u:p@w:1", "k", b"authorization: Bearer k\r\n")],
+     ("http://u:p@w:1", None, b"authorization: Basic dTpw\r\n"),
+     ("http://u:p@w:1", "k", b"authorization: Bearer k\r\n")],
 )  # fmt: skip
 async def test_a_workers_credentials_stand_in_its_greeting(url: str, key: str | None, line: bytes) -> None:
     pool = Pool(worker_from_url(url, api_key=key), Sweep(monotonic), Limits())
