@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -95,10 +94,8 @@ def main() -> None:
         return
     print(f"{'':28}{'CPU us':>9}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'errors':>8}")
     for name, row in medians.items():
-        rate = row["requests"] / row["seconds"]
-        print(
-            f"{name:28}{row['cpu_us']:9.1f}{rate:12.0f}{row['p50'] * 1e3:9.2f}{row['p99'] * 1e3:9.2f}{row['errors']:8.0f}"
-        )
+        rate, p50, p99 = row["requests"] / row["seconds"], row["p50"] * 1e3, row["p99"] * 1e3
+        print(f"{name:28}{row['cpu_us']:9.1f}{rate:12.0f}{p50:9.2f}{p99:9.2f}{row['errors']:8.0f}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from router.core.fleet import Seat
 from router.core.health import DRAIN, UNDRAIN, Signal
 from router.discovery.roster import Roster
-from router.errors import AdminOnly, InvalidRequest, Refusal, RequestTooLarge
+from router.errors import AdminOnly, InvalidJson, InvalidRequest, Refusal, RequestTooLarge
 from router.explain import explain
 from router.house import House
 from router.layers import effective, fault
@@ -71,7 +71,9 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
         try:
             worker = WorkerSettings.model_validate_json(await _body(request, desk.settings)).worker()
         except ValidationError as wrong:
-            raise InvalidRequest("; ".join(map(fault, wrong.errors()))) from None
+            faults = wrong.errors()
+            kind = InvalidJson if any(each["type"] == "json_invalid" for each in faults) else InvalidRequest
+            raise kind("; ".join(map(fault, faults))) from None
         if worker.id in house.fleet.seats:
             response.status_code = 200
         desk.roster.add(worker)
@@ -133,24 +135,31 @@ def _guard(settings: Settings) -> Callable[[Request], None]:
 def _is_local(request: Request) -> bool:
     """A peer on the loopback that speaks for itself: neither for somebody behind a proxy nor for a page in a browser.
 
-    A page of another site can make a browser send requests here, and with DNS rebinding even read the answers; its
-    Origin, or the name in Host, gives it away.
+    A page of another site can make a browser send requests here, and with DNS rebinding even read the answers. Its
+    Origin gives it away, or the Internet name in Host: loopback addresses and names without a dot are nobody's there.
     """
     headers = request.headers
     if request.client is None or any(name in headers for name in FORWARDING):
         return False
     origin = headers.get("origin")
-    named = [request.client.host, urlsplit(f"//{headers.get('host', '')}").hostname]
-    if origin is not None:
-        named.append(urlsplit(origin).hostname)
-    return headers.get("sec-fetch-site") != "cross-site" and all(map(_is_loopback, named))
+    if headers.get("sec-fetch-site") == "cross-site" or (origin is not None and not _is_loopback(_name(origin))):
+        return False
+    host = _name(f"//{headers.get('host', '')}")
+    return _is_loopback(request.client.host) and ("." not in host or _is_loopback(host))
 
 
-def _is_loopback(host: str | None) -> bool:
+def _name(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return "not.a.name"
+
+
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ip_address(host or "").is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -31,7 +31,6 @@ from router.signals.models import ModelCatalogue
 UNCOUNTED = ("/admin", "/metrics", "/healthz", "/readyz", "/docs", "/openapi.json")
 MODELS, PING = "/v1/models", "/ping"
 COUNTED = frozenset((MODELS, PING))
-READ = ["GET", "HEAD"]
 OWN_ID, CODE = "router.request_id", "router.code"  # in the scope
 
 
@@ -54,35 +53,41 @@ def build_app(
 
 
 def _add_plain_routes(app: FastAPI, house: House, metrics: Metrics, catalogue: ModelCatalogue) -> None:
-    @app.api_route("/healthz", methods=READ, tags=["health"])
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/healthz", tags=["health"])
     async def healthz() -> PlainTextResponse:
         """Alive: the event loop answers."""
         return PlainTextResponse("ok\n")
 
-    @app.api_route("/readyz", methods=READ, tags=["health"])
+    @app.head("/readyz", include_in_schema=False)
+    @app.get("/readyz", tags=["health"])
     async def readyz() -> JSONResponse:
         """Ready: some worker is, and the gateway is not draining."""
         ready = len(house.fleet.ready())
         good = bool(ready) and not house.draining
         return JSONResponse({"ready": good, "workers_ready": ready, "draining": house.draining}, 200 if good else 503)
 
-    @app.api_route(PING, methods=READ, tags=["health"])
+    @app.head(PING, include_in_schema=False)
+    @app.get(PING, tags=["health"])
     async def ping() -> Response:
         """SageMaker's health check: 200 only when ready."""
         return Response(status_code=200 if house.fleet.ready() and not house.draining else 503)
 
-    @app.api_route("/metrics", methods=READ, tags=["health"])
+    @app.head("/metrics", include_in_schema=False)
+    @app.get("/metrics", tags=["health"])
     async def scrape() -> Response:
         """Prometheus text."""
         return Response(metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.api_route(MODELS, methods=READ, tags=["models"])
+    @app.head(MODELS, include_in_schema=False)
+    @app.get(MODELS, tags=["models"])
     async def models(request: Request) -> JSONResponse:
         """Every model that a ready worker serves, one entry each, from cache."""
         house.keys.tenant(request.headers.raw)
         return JSONResponse({"object": "list", "data": catalogue.listed()})
 
-    @app.api_route("/", methods=READ, include_in_schema=False)
+    @app.head("/", include_in_schema=False)
+    @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
         return HTMLResponse(files("router").joinpath("page/index.html").read_text("utf-8"))
 

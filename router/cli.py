@@ -147,9 +147,7 @@ def _log_faults(access: str) -> list[str]:
         return []
     path = Path(access)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        return [
-            f"log.access: {access} cannot be written; expected stderr, stdout, none, or a file in a folder that is there"
-        ]
+        return [f"log.access: {access} cannot be written; expected stderr, stdout, none, or a file in a folder there"]
     return []
 
 

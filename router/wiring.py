@@ -29,7 +29,8 @@ from router.observe.bus import Bus
 from router.observe.decisions import Decisions
 from router.observe.metrics import Metrics
 from router.plugins import build_dialects, build_policy
-from router.proxy.protocol import ClientLimits, FastLane, lane_for
+from router.proxy.protocol import FastLane, lane_for
+from router.proxy.sweep import ClientLimits
 from router.settings import Settings
 from router.signals.models import ModelCatalogue
 from router.signals.prober import Prober

@@ -17,17 +17,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from router.contracts import Dialect, Teller
 from router.errors import HeadersTooLarge, InvalidRequest, Refusal, RequestTimeout
 from router.proxy.fast_sink import FastSink
-from router.proxy.sweep import Sweep
+from router.proxy.sweep import ClientLimits, Sweep
 
 MOST_PIPELINED = 32  # requests behind the one that runs; then the client is read no further
 LINGER_SECONDS = 2.0  # a client still sending what was refused gets that long to read why
-
-
-class ClientLimits:
-    """Seconds and bytes that a client may take."""
-
-    def __init__(self, read_seconds: float, write_seconds: float, header_bytes: int) -> None:
-        self.read_seconds, self.write_seconds, self.header_bytes = read_seconds, write_seconds, header_bytes
 
 
 class FastLane(HttpToolsProtocol):
@@ -73,9 +66,8 @@ class FastLane(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self.deadline = inf
         if self._head_bytes + self._read_bytes > self.limits.header_bytes and self._head_too_large():
-            self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
+            self._refuse_headers()
             return
         if self.parser.should_upgrade():
             self._offers = True
@@ -101,7 +93,8 @@ class FastLane(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_message = False
-        self.deadline = inf  # the client has said all; from here on the worker's limits count
+        if not self.flow.write_paused:
+            self.deadline = inf  # the client has said all; from here on the worker's limits count
         cycle: object = self.cycle
         if type(cycle) is FastSink and not self._offers:
             cycle.received()
@@ -116,9 +109,9 @@ class FastLane(HttpToolsProtocol):
         head = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
         if first[0] == b"CONNECT":
             self.send_400_response()
-        else:
-            self.parser = httptools.HttpRequestParser(self)
-            self.data_received(b"%s %s HTTP/%s\r\n%s\r\n%s" % (*first, head, rest))
+            return
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"%s %s HTTP/%s\r\n%s\r\n%s" % (*first, head, rest))
 
     def _leave_to_app(self) -> None:
         """uvicorn's own way; what it sets up at a message's begin is made up for here, since few requests need it."""
@@ -143,6 +136,9 @@ class FastLane(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         return size > self.limits.header_bytes
 
+    def _refuse_headers(self) -> None:
+        self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
+
     # Limits on the client.
 
     def _more_to_come(self) -> None:
@@ -150,9 +146,7 @@ class FastLane(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += self._read_bytes
             if self._head_bytes > self.limits.header_bytes:
-                self._refuse_and_close(
-                    HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes.")
-                )
+                self._refuse_headers()
                 return
             if self._head_bytes > self._read_bytes:
                 return  # the head as a whole has the time, whatever trickles in

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 INTERVAL = 0.1
+
+
+class ClientLimits(NamedTuple):
+    """Seconds and bytes that a client may take."""
+
+    read_seconds: float
+    write_seconds: float
+    header_bytes: int
 
 
 class Watched(Protocol):

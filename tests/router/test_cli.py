@@ -222,7 +222,7 @@ def test_check_shows_every_setting_and_its_origin(tmp_path: Path, capsys: Printe
     out, err = capsys.readouterr()
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
     assert rows["queue.max"] == ["7", "file"]
-    assert rows["routing.policy"] == ["'prefix_cost'", "default"]
+    assert rows["routing.policy"] == ['"prefix_cost"', "default"]
     assert err == ""
 
 
@@ -244,8 +244,8 @@ auth: {api_keys: [hush-4, {tenant: t, key: hush-5}]}
         assert "hush" not in out
         assert "********" in out
     shown = json.loads(out)
-    assert shown["admin_token"] == {"value": "'********'", "origin": "environment"}
-    assert shown["workers[0].url"] == {"value": "'http://********@w:1'", "origin": "file"}
+    assert shown["admin_token"] == {"value": "********", "origin": "environment"}
+    assert shown["workers[0].url"] == {"value": "http://********@w:1", "origin": "file"}
 
 
 # explain

@@ -130,7 +130,7 @@ def test_an_address_in_brackets_is_shown_whole(answering: Answering, capsys: pyt
 
 
 def test_settings_are_a_table_of_value_and_origin(capsys: pytest.CaptureFixture[str]) -> None:
-    settings_table([("listen.port", "9", "command line"), ("queue.max", "1000", "default")])
+    settings_table([("listen.port", 9, "command line"), ("queue.max", 1000, "default")])
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["setting", "value", "from"]
     assert [row.split() for row in rows] == [["listen.port", "9", "command", "line"], ["queue.max", "1000", "default"]]

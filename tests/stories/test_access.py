@@ -142,9 +142,23 @@ async def test_without_a_token_the_admin_routes_answer_this_machine_only(stage: 
         "Forwarded: for=127.0.0.1",
         "X-Real-Ip: 127.0.0.1",
         "x-forwarded-for: ",
+        "Via: 1.1 proxy",
+        "Origin: http://a-page.example",
+        "Origin: null",
+        "Sec-Fetch-Site: cross-site",
     ):
         answer = await ask(running.port, get("/admin/workers", header))
         assert (answer.status, answer.code) == (403, "admin_only"), header
+
+
+async def test_a_page_in_a_browser_does_not_speak_for_this_machine(stage: Stage) -> None:
+    """A page of another site, or one whose name was made to resolve to this machine."""
+    running = await stage.gateway(await stage.worker())
+    rebound = get("/admin/workers").replace(b"localhost", b"attacker.example", 1)
+    assert (await ask(running.port, rebound)).status == 403
+    for header in ("Origin: http://attacker.example", "Sec-Fetch-Site: cross-site", "Origin: null"):
+        assert (await ask(running.port, get("/admin/workers", header))).status == 403, header
+    assert (await ask(running.port, get("/admin/workers", f"Origin: http://127.0.0.1:{running.port}"))).status == 200
 
 
 async def test_with_a_token_it_must_be_shown(stage: Stage) -> None:

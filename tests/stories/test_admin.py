@@ -126,7 +126,6 @@ BAD = {
     "an unknown field": {"url": "http://gpu-1", "wieght": 2},
     "a weight of zero": {"url": "http://gpu-1", "weight": 0},
     "a list": [1],
-    "nothing": b"",
 }
 
 
@@ -140,9 +139,10 @@ async def test_a_bad_worker_is_a_400_and_changes_nothing(stage: Stage, name: str
 
 async def test_a_worker_that_is_no_json_is_a_400_too(stage: Stage) -> None:
     running = await stage.gateway(await stage.worker())
-    answer = await admin(running, "POST", "/workers", b"{")
-    assert answer.status == 400
-    assert answer.code in ("invalid_json", "invalid_request")
+    for body in (b"{", b""):
+        answer = await admin(running, "POST", "/workers", body)
+        assert answer.status == 400
+        assert answer.code in ("invalid_json", "invalid_request")
 
 
 async def test_draining_lets_running_requests_finish_and_takes_no_new_ones(stage: Stage) -> None:
@@ -295,7 +295,7 @@ async def test_the_settings_are_shown_with_their_secrets_masked(stage: Stage) ->
     for secret in (b"w0rker", b"t0ken", b"s3cret"):
         assert secret not in answer.body
     shown = {row["path"]: row for row in answer.json()["settings"]}
-    assert shown["timeouts.connect_seconds"]["value"] == "0.3"
+    assert str(shown["timeouts.connect_seconds"]["value"]) == "0.3"
     assert shown["timeouts.connect_seconds"]["origin"] == "test"
     assert shown["queue.max"]["origin"] == "default"
 

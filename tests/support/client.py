@@ -24,7 +24,7 @@ def post(
     length: int | None = None,
 ) -> bytes:
     """A request's bytes; the length is declared unless a framing header is among `headers`."""
-    lines = [f"POST {path} HTTP/{version}".encode(), b"Host: gateway", b"Content-Type: application/json"]
+    lines = [f"POST {path} HTTP/{version}".encode(), b"Host: localhost", b"Content-Type: application/json"]
     for name, value in headers:
         lines.append(name.encode() + b": " + (value if isinstance(value, bytes) else value.encode("latin-1")))
     framed = {name.lower() for name, _ in headers} & {"content-length", "transfer-encoding"}
@@ -34,7 +34,7 @@ def post(
 
 
 def get(path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: gateway", *headers, "", ""]).encode("latin-1")
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode("latin-1")
 
 
 def chunked(*pieces: bytes) -> bytes:

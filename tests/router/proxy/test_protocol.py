@@ -52,6 +52,8 @@ class Transport:
         self.written = b""
         self.state = "open"
         self.paused = False
+        self.unread = 0  # bytes that the client has not taken
+        self.unread = 100_000
 
     def write(self, data: bytes) -> None:
         assert self.state == "open", "written to after it was closed"
@@ -74,6 +76,12 @@ class Transport:
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
 
 class Time:
@@ -220,6 +228,27 @@ async def test_one_that_does_not_read_is_cut_and_its_worker_waits_meanwhile(desk
     assert desk.transport.state == "open"
     desk.lane.pause_writing()
     desk.over(20.0)
+    assert desk.transport.state == "aborted"
+
+
+async def test_one_that_reads_slowly_is_not_cut(desk: Desk) -> None:
+    desk.hears(post())
+    desk.transport.unread = 100_000
+    desk.lane.pause_writing()
+    for unread in (99_000, 98_000):
+        desk.transport.unread = unread
+        desk.over(20.0)
+        assert desk.transport.state == "open"
+    desk.over(20.0)
+    assert desk.transport.state == "aborted"
+
+
+async def test_asking_for_more_is_not_reading(desk: Desk) -> None:
+    desk.hears(post())
+    desk.lane.pause_writing()
+    desk.over(15.0)
+    desk.hears(post())
+    desk.over(5.0)
     assert desk.transport.state == "aborted"
 
 
