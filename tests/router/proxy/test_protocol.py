@@ -80,9 +80,6 @@ class Transport:
     def get_write_buffer_size(self) -> int:
         return self.unread
 
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
 
 class Time:
     now = 0.0
