@@ -288,8 +288,9 @@ async def test_decisions_are_bounded_and_the_newest_stand_first(stage: Stage) ->
 async def test_the_settings_are_shown_with_their_secrets_masked(stage: Stage) -> None:
     worker = await stage.worker(key="w0rker")
     running = await stage.gateway(
-        {"url": worker.url, "api_key": "w0rker"}, admin_token="t0ken", auth={"api_keys": ["s3cret"]}
-    )
+        {"url": worker.url, "api_key": "w0rker"}, admin_token="t0ken", auth={"api_keys": ["s3cret"]},
+        timeouts={"connect_seconds": 0.3},
+    )  # fmt: skip
     stage.headers = [("x-api-key", "s3cret")]
     answer = await admin(running, "GET", "/config", None, ("Authorization", "Bearer t0ken"))
     for secret in (b"w0rker", b"t0ken", b"s3cret"):

@@ -11,7 +11,7 @@ from tests.support.gateway import Running, Stage, ask, eventually
 from tests.support.worker import Worker, event, full_backlog, reply, stream
 
 BOTH = pytest.mark.parametrize("body", [HELLO, STREAM], ids=["plain", "streaming"])
-SOON = 1.0
+SOON = 1.0  # seconds
 NEVER = reply(stop=-1, ending="hang")
 
 

@@ -307,7 +307,7 @@ async def test_a_slow_reader_holds_up_its_worker_and_is_cut_in_the_end(lane: Sta
     total = 64_000_000
     endless = stream(*[b"data: " + b"x" * 65_000 + b"\n\n"] * (total // 65_000))
     worker = await lane.worker(answer=endless)
-    running = await lane.gateway(worker, timeouts={"client_write_seconds": 0.5, "idle_seconds": 0.2})
+    running = await lane.gateway(worker, timeouts={"client_write_seconds": 0.5, "idle_seconds": 1.0})
     client = await lane.client(running, receive_buffer=4096)
     await client.send(post(STREAM))
     assert (await client.head()).status == 200
@@ -321,7 +321,7 @@ async def test_a_slow_reader_gets_everything_in_its_own_time(stage: Stage) -> No
     """While the client is slow, the worker's silence is not its own."""
     pieces = [b"%06d" % at + b"x" * 50_000 for at in range(400)]
     worker = await stage.worker(answer=stream(*pieces))
-    running = await stage.gateway(worker, timeouts={"idle_seconds": 0.3})
+    running = await stage.gateway(worker, timeouts={"idle_seconds": 0.6})
     client = await stage.client(running, receive_buffer=4096)
     await client.send(post(STREAM))
     answer = await client.head()

@@ -82,7 +82,7 @@ async def test_a_busy_answer_longer_than_what_is_held_is_passed_on(stage: Stage)
 
 async def test_a_busy_answer_whose_body_never_ends_is_let_go(stage: Stage) -> None:
     stuck = stream(b"busy", status=503, stop=1, ending="hang")
-    running, workers = await fleet(stage, stuck, GOOD, timeouts={"idle_seconds": 0.3})
+    running, workers = await fleet(stage, stuck, GOOD, timeouts={"idle_seconds": 0.5})
     got = await ask(running.port, post())
     assert (got.status, got.body) == (200, b'{"good": true}')
     assert tries(workers) == [1, 1]
@@ -165,9 +165,8 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_refusal(stage:
         good = await stage.worker(answer=GOOD)
         slow = {"url": f"http://127.0.0.1:{port}", "id": "w0"}
         routing = {"policy": "tests.support.in_order", "max_tries": 1}
-        running = await stage.gateway(
-            slow, {"url": good.url, "id": "w1"}, routing=routing, ready=False, health={"timeout_seconds": 0.2}
-        )
+        limits = {"health": {"timeout_seconds": 0.2}, "timeouts": {"connect_seconds": 0.3}}
+        running = await stage.gateway(slow, {"url": good.url, "id": "w1"}, routing=routing, ready=False, **limits)
         await running.ready(1)
         call_well(running, "w0")
         got = await ask(running.port, post())
@@ -184,7 +183,8 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_refusal(stage:
 async def test_when_no_connection_comes_about_at_all_the_limit_is_named(stage: Stage) -> None:
     listener, waiting, port = full_backlog()
     try:
-        running = await stage.gateway(f"http://127.0.0.1:{port}", ready=False, health={"interval_seconds": 60})
+        limits = {"health": {"interval_seconds": 60}, "timeouts": {"connect_seconds": 0.3}}
+        running = await stage.gateway(f"http://127.0.0.1:{port}", ready=False, **limits)
         call_well(running, f"127.0.0.1:{port}")
         got = await ask(running.port, post())
         assert (got.status, got.code) == (504, "worker_timeout")
@@ -240,7 +240,7 @@ async def test_the_limit_on_the_first_byte_is_a_504_and_never_repeated(stage: St
 async def test_slow_is_not_dead_within_the_limits(stage: Stage) -> None:
     """No limit on the whole: each silence is shorter than its limit, all together are longer than both."""
     slow = stream(*[event(str(at)) for at in range(6)], DONE, delay=0.2, gap=0.2)
-    running, workers = await fleet(stage, slow, timeouts={"first_byte_seconds": 0.7, "idle_seconds": 0.7})
+    running, workers = await fleet(stage, slow, timeouts={"first_byte_seconds": 1.0, "idle_seconds": 1.0})
     got = await ask(running.port, post(STREAM))
     assert got.whole
     assert got.body.endswith(DONE)

@@ -23,7 +23,6 @@ from tests.support.worker import Worker
 QUICK: dict[str, Any] = {
     "log": {"access": "none"},
     "health": {"interval_seconds": 0.3, "timeout_seconds": 1.0},
-    "timeouts": {"connect_seconds": 0.3},
 }
 TLS = ssl.create_default_context()  # reading the system's certificates takes longer than all else a gateway does
 PLAIN = b'{"model": "plain", "messages": []}'
