@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from router.proxy.upstream import Pool
 
 ONE_WRITE = 65_536  # a body below this is copied behind its head: one packet, one system call
+UNUSED_SECONDS = 60.0  # then an idle connection is closed: what drops it silently on the way would be noticed late
 OWN_TROUBLE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 NO_BODY = frozenset((204, 304))
 STALE_SECONDS = 0.25  # a round trip, generously: within it a kept connection's end is no answer to the request
@@ -113,9 +114,9 @@ class Connection(asyncio.Protocol):
         name = at.host if tls else None
         try:
             await self.pool.loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=name)
-        except OSError as wrong:
+        except (OSError, UnicodeError) as wrong:  # a name too long for DNS is a UnicodeError
             self._task = None
-            kind = errors.LocalTrouble if wrong.errno in OWN_TROUBLE else errors.Unreachable
+            kind = errors.LocalTrouble if getattr(wrong, "errno", None) in OWN_TROUBLE else errors.Unreachable
             self._fail(kind(type(wrong).__name__))
 
     def _write(self, head: bytes, body: bytes, now: float) -> None:
@@ -234,7 +235,7 @@ class Connection(asyncio.Protocol):
         self.used = True
         if self._keep and self._transport is not None and not self._transport.is_closing():
             self.resume()
-            self.deadline = inf
+            self.deadline = self.pool.sweep.clock() + UNUSED_SECONDS
             self.pool.keep(self)
         else:
             self._close()
