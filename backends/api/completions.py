@@ -1,5 +1,6 @@
 """OpenAI's text completions, as vLLM answers them, with all four shapes of `prompt`."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def handle(call: Call) -> None:
     together.open()
 
 
-class Together:
+class Together(ABC):
     """The answer that all choices of one request share: it ends with the last of them."""
 
     def __init__(self, call: Call, jobs: Sequence[Job]) -> None:
@@ -40,14 +41,14 @@ class Together:
             "model": jobs[0].model,
         }
 
-    def open(self) -> None:
+    def open(self) -> None:  # noqa: B027 - most need nothing here
         """Called once the jobs run."""
 
-    def write(self, index: int, pieces: Sequence[str]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def write(self, index: int, pieces: Sequence[str]) -> None: ...
 
-    def close(self, index: int, end: End) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self, index: int, end: End) -> None: ...
 
     def _is_last(self, end: End) -> bool:
         self._usages.append(end.usage)

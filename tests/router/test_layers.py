@@ -85,7 +85,7 @@ def test_the_environment_names_settings_by_their_paths() -> None:
             "PREFIX_ROUTER_LISTEN__HOST": "0.0.0.0",
             "PREFIX_ROUTER_WORKERS": "[http://a:1, {url: http://b:1, weight: 2}]",
             "PREFIX_ROUTER_ROUTING__SLO__FIRST_TOKEN_MS": "250",
-            "HOME": "/root",
+            "HOME": "/home/me",
         },
         yaml.safe_load,
     )

@@ -262,7 +262,14 @@ async def test_a_paused_connection_reads_again_when_it_rests(line: Line) -> None
     line.connection.pause()
     line.hears(OK)
     assert line.transport.reading
-    assert line.connection.deadline == float("inf")
+
+
+async def test_a_connection_that_rests_unused_is_closed_in_time(line: Line) -> None:
+    line.send()
+    line.hears(OK)
+    assert line.connection.deadline == exchange.UNUSED_SECONDS
+    line.connection.overdue(exchange.UNUSED_SECONDS)
+    assert line.transport.closed
 
 
 @pytest.mark.parametrize(
