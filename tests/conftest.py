@@ -29,7 +29,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(f"needs {program}")
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """One closing line names the programs whose tests were left out."""
     yield
