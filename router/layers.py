@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from pydantic import ValidationError
@@ -49,12 +50,34 @@ def load(
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as wrong:
-        raise SettingsError(faults + [fault(error) for error in wrong.errors()]) from None
+        faults += [fault(error) for error in wrong.errors()]
+        raise SettingsError(faults + _further_faults(merged, wrong, checks)) from None
     for check in checks:
         faults += check(settings)
     if faults:
         raise SettingsError(faults)
     return settings, origins
+
+
+def _further_faults(
+    merged: dict[str, Any], wrong: ValidationError, checks: Sequence[Callable[[Settings], list[str]]]
+) -> list[str]:
+    """What the checks find in the rest, with what is known to be wrong left out, so that all is told at once."""
+    rest = deepcopy(merged)
+    for error in wrong.errors():
+        place: Any = rest
+        *path, last = [step for step in error["loc"] if isinstance(step, str)] or [""]
+        for step in path:
+            place = place.get(step, {}) if isinstance(place, dict) else {}
+        if isinstance(place, dict):
+            place.pop(last, None)
+        if any(isinstance(step, int) for step in error["loc"]):  # one of a list: the list is left out
+            rest.pop(str(error["loc"][0]), None)
+    try:
+        settings = Settings.model_validate(rest)
+    except ValidationError:
+        return []
+    return [found for check in checks for found in check(settings)]
 
 
 def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]) -> dict[str, Any]:

@@ -122,9 +122,9 @@ class Gateway:
         )
         return lane_for(self.house, limits, self.house.sweep, self._refused)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: Refusal, request_id: str) -> None:
         """The fast lane refused what never became a request."""
-        self.bus.emit(Finished(request_id="", path="other", model="", status=refusal.status, code=refusal.code))
+        self.bus.emit(Finished(request_id=request_id, path="other", model="", status=refusal.status, code=refusal.code))
 
 
 def _log_change(event: WorkerChanged) -> None:

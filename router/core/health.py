@@ -56,9 +56,8 @@ TABLE: dict[tuple[State, Signal], tuple[str, State, State]] = {
     (SUSPECT, PROBE_FAILED): ("enough failures", DOWN, SUSPECT),
     (SUSPECT, REQUEST_FAILED): ("enough failures", DOWN, SUSPECT),
     (SUSPECT, PROBE_OK): ("no failed requests", READY, SUSPECT),
-    (SUSPECT, REQUEST_OK): ("always", READY, READY),
+    (SUSPECT, REQUEST_OK): ("no failed probes", READY, SUSPECT),
     (DOWN, PROBE_OK): ("well for long enough", TRIAL, DOWN),
-    (DOWN, REQUEST_OK): ("well for long enough", READY, DOWN),
     (TRIAL, REQUEST_OK): ("always", READY, READY),
     (TRIAL, REQUEST_FAILED): ("always", DOWN, DOWN),
     (TRIAL, PROBE_FAILED): ("enough failed probes", DOWN, TRIAL),
@@ -122,12 +121,10 @@ class Health:
         elif signal is REQUEST_FAILED:
             self.failed_requests += 1
         elif signal is REQUEST_OK:
-            self.failed_probes = self.failed_requests = 0
+            self.failed_requests = 0  # the probes' word stands: readiness is theirs to say
             if now >= self.pressed_until:  # an answer begun before the pause does not end it
                 self._press = self.limits.press_seconds
                 self._eager = False
-            if self.state is DOWN:
-                self.good_probes += 1
 
     def _holds(self, condition: str, now: float) -> bool:
         if condition == "enough failures":
@@ -136,6 +133,8 @@ class Health:
             return self.failed_requests == 0
         if condition == "well for long enough":
             return self.good_probes >= self.limits.healthy_after and now >= self._held_until
+        if condition == "no failed probes":
+            return self.failed_probes == 0
         if condition == "enough failed probes":
             return self.failed_probes >= self.limits.unhealthy_after
         if condition == "still well":

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from router.contracts import Dialect, Teller
 from router.errors import HeadersTooLarge, InvalidRequest, Refusal, RequestTimeout
 from router.proxy.fast_sink import FastSink
+from router.proxy.headers import request_id
 from router.proxy.sweep import ClientLimits, Sweep
 
 MOST_PIPELINED = 32  # requests behind the one that runs; then the client is read no further
@@ -180,7 +181,8 @@ class FastLane(HttpToolsProtocol):
     def _refuse_and_close(self, refusal: Refusal) -> None:
         if self.transport.is_closing():
             return
-        self.emit_refused(refusal)
+        own_id = request_id(None)
+        self.emit_refused(refusal, own_id)
         if not self._free():
             self._stop()
             if not self._in_message or self._in_head or self.pipeline:
@@ -189,7 +191,8 @@ class FastLane(HttpToolsProtocol):
         content_type, body = self._dialect().refusal(refusal)
         self.transport.write(
             STATUS_LINE[refusal.status]
-            + b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (content_type, len(body), body)
+            + b"content-type: %s\r\nx-request-id: %s\r\n" % (content_type, own_id.encode())
+            + b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
         )
         self.transport.close()
 

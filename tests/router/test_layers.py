@@ -194,3 +194,12 @@ def test_credentials_in_a_worker_s_url_are_masked() -> None:
     shown = rows(("file", {"workers": ["http://user:sk-secret@a:1/base"]}))
     assert "sk-secret" not in str(shown)
     assert "a:1/base" in shown["workers[0].url"][0]
+
+
+def test_what_the_checks_find_is_told_with_the_other_faults() -> None:
+    given = {"workerz": [], "routing": {"policy": "nope", "max_tries": -1}, "workers": ["ftp://x"]}
+    with pytest.raises(SettingsError) as caught:
+        load([("file", given)], {}, [lambda settings: [f"routing.policy: no {settings.routing.policy}"]])
+    faults = "\n".join(caught.value.faults)
+    for path in ("workerz", "routing.max_tries", "workers[0].url", "routing.policy: no nope"):
+        assert path in faults

@@ -609,3 +609,12 @@ async def test_a_thousand_connections_that_say_nothing_stop_nobody(stage: Stage)
     idle: list[Client] = [await stage.client(running) for _ in range(300)]
     assert (await ask(running.port, post())).status == 200
     assert len(idle) == 300
+
+
+async def test_a_request_refused_before_it_was_one_has_an_id_too(stage: Stage) -> None:
+    if not stage.fast:
+        return  # plain uvicorn answers these itself
+    running = await stage.gateway(await stage.worker())
+    got = await ask(running.port, b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n bad fold\r\n\r\n")
+    assert got.status == 400
+    assert got.one("x-request-id") == running.finished[-1].request_id != ""

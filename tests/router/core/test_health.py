@@ -69,7 +69,7 @@ EXPECTED = [
     (READY, UNDRAIN, READY),
     (SUSPECT, PROBE_OK, READY),
     (SUSPECT, PROBE_FAILED, SUSPECT),
-    (SUSPECT, REQUEST_OK, READY),
+    (SUSPECT, REQUEST_OK, SUSPECT),
     (SUSPECT, REQUEST_FAILED, SUSPECT),
     (SUSPECT, DRAIN, DRAINING),
     (SUSPECT, UNDRAIN, SUSPECT),
@@ -134,12 +134,15 @@ def test_failures_of_the_two_kinds_are_not_added_up() -> None:
     assert after(PROBE_OK, PROBE_FAILED, PROBE_FAILED, REQUEST_FAILED, REQUEST_FAILED).state is SUSPECT
 
 
-def test_a_good_request_ends_both_rows_of_failures() -> None:
-    health = after(PROBE_OK, PROBE_FAILED, PROBE_FAILED, REQUEST_FAILED, REQUEST_FAILED, REQUEST_OK)
+def test_a_good_request_ends_the_row_of_failed_requests_and_not_that_of_probes() -> None:
+    health = after(PROBE_OK, REQUEST_FAILED, REQUEST_FAILED, REQUEST_OK)
     assert health.state is READY
-    for signal in (PROBE_FAILED, PROBE_FAILED, REQUEST_FAILED, REQUEST_FAILED):
-        health.feed(signal, 0.0)
+    health.feed(REQUEST_FAILED, 0.0)
+    health.feed(REQUEST_FAILED, 0.0)
     assert health.state is SUSPECT
+    for signal in (PROBE_FAILED, REQUEST_OK, PROBE_FAILED, REQUEST_OK, PROBE_FAILED):
+        health.feed(signal, 0.0)
+    assert health.state is DOWN
 
 
 def test_a_good_probe_says_nothing_of_failed_requests() -> None:
@@ -236,10 +239,12 @@ def test_one_late_probe_does_not_end_a_trial() -> None:
     assert health.state is DOWN
 
 
-def test_good_requests_of_a_panic_bring_a_worker_back() -> None:
+def test_requests_served_in_a_panic_do_not_overrule_the_probes() -> None:
     health = after(PROBE_OK, *[PROBE_FAILED] * 3)
-    health.feed(REQUEST_OK, 1.0)
-    assert health.feed(REQUEST_OK, 1.0) == (DOWN, READY)
+    for _ in range(5):
+        assert health.feed(REQUEST_OK, 1.0) == (DOWN, DOWN)
+    health.feed(PROBE_OK, 1.0)
+    assert health.feed(PROBE_OK, 1.0) == (DOWN, READY)
 
 
 # Draining.
