@@ -129,12 +129,6 @@ class Listener(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
-class Clock(Protocol):
-    """Seconds, monotonic."""
-
-    def __call__(self) -> float: ...
-
-
 class Sink(Protocol):
     """Where an answer goes: the client's side of a journey, the same on both servers.
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from router.admin import Desk, build_admin
 from router.app import build_app
 from router.clock import monotonic
-from router.contracts import PolicyTools
+from router.contracts import PolicyTools, Source
 from router.core.fleet import Fleet, Seat
 from router.core.health import Signal, Thresholds
 from router.core.mind import Mind
@@ -91,7 +91,7 @@ class Gateway:
             self.house.close()
             access_log.close()
 
-    async def _watch(self, source: StaticSource) -> None:
+    async def _watch(self, source: Source) -> None:
         async for workers in source.watch():
             self.roster.report(source, workers)
             self.apply()

@@ -5,18 +5,16 @@ An addition over an id that is there updates it. A removal holds until the worke
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from router.types import Worker
 
 
 class Roster:
     def __init__(self) -> None:
-        self._sets: dict[Hashable, tuple[Worker, ...]] = {}
+        self._sets: dict[object, tuple[Worker, ...]] = {}
         self._added: dict[str, Worker] = {}
         self._removed: set[str] = set()
 
-    def report(self, source: Hashable, workers: tuple[Worker, ...]) -> None:
+    def report(self, source: object, workers: tuple[Worker, ...]) -> None:
         """This source's complete set now."""
         self._sets[source] = workers
 

@@ -23,37 +23,14 @@ from router.observe.metrics import Metrics
 from router.plugins import _policy_options, build_dialects, policy_names
 from router.settings import Settings, WorkerSettings
 from router.wiring import Gateway
+from tests.support.deployment import COUNTERS_AND_GAUGES, HISTOGRAMS
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTS = [*GUIDES, ROOT / "CHANGELOG.md", *sorted((ROOT / "deploy").rglob("*.md"))]
 SHIPPED = sorted((ROOT / "deploy").glob("*.y*ml"))
 
-METRICS = {  # the public ones with their labels; all begin with `prefix_router_`
-    "requests_total": {"path", "model", "code"},
-    "request_seconds": {"path", "model"},
-    "first_byte_seconds": {"path", "model"},
-    "first_token_seconds": {"model"},
-    "decision_seconds": set(),
-    "decisions_total": {"policy", "reason"},
-    "prompt_tokens_total": {"model"},
-    "cached_tokens_total": {"model", "worker"},
-    "predicted_cached_tokens_total": {"model", "worker"},
-    "usage_unreported_total": {"model"},
-    "in_flight": {"worker"},
-    "outstanding_tokens": {"worker"},
-    "worker_state": {"worker", "state"},
-    "worker_failures_total": {"worker", "kind"},
-    "retries_total": {"kind"},
-    "spills_total": {"worker"},
-    "cancelled_total": {"phase"},
-    "queued": set(),
-    "queue_seconds": set(),
-    "rejected_total": {"code"},
-    "slo_requests_total": {"model", "met"},
-    "config_reload_failed": set(),
-    "build_info": {"version"},
-}
+METRICS = COUNTERS_AND_GAUGES | HISTOGRAMS  # the public ones with their labels; all begin with `prefix_router_`
 
 
 def name_of(path: Path) -> str:

@@ -22,6 +22,7 @@ COUNTERS_AND_GAUGES: dict[str, set[str]] = {
     "prompt_tokens_total": {"model"},
     "cached_tokens_total": {"model", "worker"},
     "predicted_cached_tokens_total": {"model", "worker"},
+    "usage_unreported_total": {"model"},
     "in_flight": {"worker"},
     "outstanding_tokens": {"worker"},
     "worker_state": {"worker", "state"},
