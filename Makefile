@@ -4,13 +4,17 @@ BIN := .venv/bin
 LOCK := requirements-dev.lock
 WORKERS ?= 2
 
-.PHONY: demo test check format bench compose lock clean
+.PHONY: demo test test-vllm check format bench compose lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
 	@$(BIN)/prefix-router demo $(DEMO_ARGS)
 
 test: check  ## every test; what needs a program of the system is skipped by name where that is missing
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(TEST_ARGS)
+
+test-vllm: .venv/.ready  ## the same on two real vLLM servers; installs 3.5 GB the first time
+	@sh bench/vllm_setup.sh
+	@REAL_VLLM=1 $(BIN)/pytest tests/e2e/test_vllm.py
 
 check: .venv/.ready  ## the one gate: format, lint, strict types, the floors of the house
 	@$(BIN)/ruff format --check --quiet .
@@ -38,8 +42,8 @@ compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	@touch $@
 
 lock:  ## resolve the lock files anew (needs uv)
-	uv pip compile pyproject.toml --universal --extra events --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
-	uv pip compile pyproject.toml --universal --extra events --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
+	uv pip compile pyproject.toml --universal --extra events --extra redis --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
+	uv pip compile pyproject.toml --universal --extra events --extra redis --extra plot --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

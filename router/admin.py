@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from hmac import compare_digest
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from msgspec import structs
 from pydantic import ValidationError
 
 from router.core.fleet import Seat
-from router.core.health import DRAIN, UNDRAIN, Signal
-from router.discovery.roster import Roster
 from router.errors import AdminOnly, InvalidJson, InvalidRequest, Refusal, RequestTooLarge
 from router.explain import explain
 from router.house import House
 from router.layers import effective, fault
-from router.observe.decisions import Decisions
+from router.processes.crew import Crew
+from router.processes.messages import Change
 from router.settings import Settings, WorkerSettings
 
 FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
@@ -36,9 +36,7 @@ class Desk(NamedTuple):
     """What the admin routes work with."""
 
     house: House
-    roster: Roster
-    apply: Callable[[], None]
-    decisions: Decisions
+    crew: Crew
     settings: Settings
     origins: dict[str, str]
 
@@ -61,7 +59,8 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
 
     @routes.get("/workers")
     async def workers() -> dict[str, Any]:
-        """Every known worker with its state and load."""
+        """Every known worker with its state, as this process sees it, and its load in all processes."""
+        desk.crew.look()
         now = house.clock()
         return {"workers": [_row(each, now) for each in house.fleet.seats.values()], "panic": house.fleet.panicking}
 
@@ -76,25 +75,26 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
             raise kind("; ".join(map(fault, faults))) from None
         if worker.id in house.fleet.seats:
             response.status_code = 200
-        desk.roster.add(worker)
-        desk.apply()
-        return _row(house.fleet.seats[worker.id], house.clock())
+        await desk.crew.change(Change("add", worker.id, worker))
+        return _row(desk.seat(worker.id), house.clock())
 
     @routes.delete("/workers/{worker_id}", status_code=204)
     async def remove(worker_id: str) -> None:
         """Forget a worker; its running requests finish."""
-        desk.roster.remove(desk.seat(worker_id).id)
-        desk.apply()
+        await desk.crew.change(Change("remove", desk.seat(worker_id).id))
 
     @routes.post("/workers/{worker_id}/drain")
-    async def drain(worker_id: str) -> dict[str, Any]:
-        """No new requests for this worker; running ones finish."""
-        return _signalled(house, desk.seat(worker_id), DRAIN)
+    async def drain(worker_id: str, over_seconds: Annotated[float, Query(ge=0, le=86_400)] = 0.0) -> dict[str, Any]:
+        """No new requests for this worker; running ones finish. `over_seconds`: its prefixes move away one after the
+        other in that time, and only then it is drained."""
+        await desk.crew.change(Change("drain", desk.seat(worker_id).id, over_seconds=over_seconds))
+        return _row(desk.seat(worker_id), house.clock())
 
     @routes.post("/workers/{worker_id}/undrain")
     async def undrain(worker_id: str) -> dict[str, Any]:
         """Take it in again."""
-        return _signalled(house, desk.seat(worker_id), UNDRAIN)
+        await desk.crew.change(Change("undrain", desk.seat(worker_id).id))
+        return _row(desk.seat(worker_id), house.clock())
 
 
 def _add_views(routes: APIRouter, desk: Desk) -> None:
@@ -107,7 +107,12 @@ def _add_views(routes: APIRouter, desk: Desk) -> None:
     @routes.get("/decisions")
     async def latest() -> dict[str, Any]:
         """The latest decisions, newest first."""
-        return {"decisions": desk.decisions.latest()}
+        return {"decisions": await desk.crew.decisions()}
+
+    @routes.get("/processes")
+    async def processes() -> dict[str, Any]:
+        """The gateway's processes, whichever answers."""
+        return {"processes": [structs.asdict(row) for row in await desk.crew.processes()]}
 
     @routes.get("/config")
     async def config() -> dict[str, Any]:
@@ -179,14 +184,10 @@ def _row(seat: Seat, now: float) -> dict[str, Any]:
     worker, load = seat.worker, seat.load
     return {
         "id": seat.id, "url": worker.address.url, "state": seat.health.state.value,
-        "models": None if seat.models is None else sorted(seat.models), "in_flight": load.in_flight,
-        "outstanding_tokens": round(load.charged), "wait_tokens": round(seat.wait(now)), "weight": worker.weight,
-        "dialect": worker.dialect, "max_in_flight": worker.max_in_flight, "labels": dict(worker.labels),
-        "prefill_tokens_per_second": None if load.pace is None else round(load.pace),
+        "models": None if seat.models is None else sorted(seat.models),
+        "in_flight": load.in_flight + load.elsewhere,
+        "outstanding_tokens": round(load.charged + load.charged_elsewhere), "wait_tokens": round(seat.wait(now)),
+        "weight": worker.weight, "dialect": worker.dialect, "max_in_flight": worker.max_in_flight,
+        "labels": dict(worker.labels), "prefill_tokens_per_second": None if load.pace is None else round(load.pace),
         "failed_probes": seat.health.failed_probes, "failed_requests": seat.health.failed_requests,
     }  # fmt: skip
-
-
-def _signalled(house: House, seat: Seat, signal: Signal) -> dict[str, Any]:
-    house.signal(seat, signal, "admin")
-    return _row(seat, house.clock())

@@ -23,7 +23,6 @@ from router.errors import InternalError, InvalidJson, InvalidRequest, MethodNotA
 from router.events import Finished
 from router.house import House
 from router.layers import fault
-from router.observe.metrics import Metrics
 from router.proxy.asgi import AsgiEndpoint, Message
 from router.proxy.headers import find, request_id
 from router.signals.models import ModelCatalogue
@@ -36,7 +35,7 @@ OWN_ID, CODE = "router.request_id", "router.code"  # in the scope
 
 def build_app(
     house: House,
-    metrics: Metrics,
+    scrape: Callable[[], Awaitable[bytes]],
     catalogue: ModelCatalogue,
     openai: Dialect,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
@@ -46,13 +45,15 @@ def build_app(
     for place in house.paths.values():
         endpoint = AsgiEndpoint(house, place, read_seconds)
         app.router.routes.append(Route(place.path, endpoint, methods=["POST"], include_in_schema=False))
-    _add_plain_routes(app, house, metrics, catalogue)
+    _add_plain_routes(app, house, scrape, catalogue)
     _add_refusals(app, house, openai)
     app.add_middleware(Counting, house=house)
     return app
 
 
-def _add_plain_routes(app: FastAPI, house: House, metrics: Metrics, catalogue: ModelCatalogue) -> None:
+def _add_plain_routes(
+    app: FastAPI, house: House, scrape: Callable[[], Awaitable[bytes]], catalogue: ModelCatalogue
+) -> None:
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["health"])
     async def healthz() -> PlainTextResponse:
@@ -75,9 +76,9 @@ def _add_plain_routes(app: FastAPI, house: House, metrics: Metrics, catalogue: M
 
     @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", tags=["health"])
-    async def scrape() -> Response:
-        """Prometheus text."""
-        return Response(metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
+    async def scraped() -> Response:
+        """Prometheus text: of all processes together, whichever answers."""
+        return Response(await scrape(), media_type=CONTENT_TYPE_LATEST)
 
     @app.head(MODELS, include_in_schema=False)
     @app.get(MODELS, tags=["models"])

@@ -111,6 +111,8 @@ class Attempt:
         now = journey.house.clock()
         self.answered = True
         if is_fault(status):
+            if journey.ask is not None:
+                journey.house.mind.failed(journey.ask, self.choice.seat, now)
             journey.house.signal(self.choice.seat, REQUEST_FAILED, f"status_{status}")
         journey.answer(status, headers, length, now)
         if not journey.meter.streaming:

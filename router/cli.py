@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from router import __version__
+from router import __version__, replay_command, top
 from router.layers import SettingsError, effective, from_environment, load
-from router.plugins import dialect_names, policy_faults, policy_names
+from router.plugins import dialect_names, missing_extras, policy_faults, policy_names
 from router.settings import Settings, Tls
 
 URL = "http://127.0.0.1:8080"
@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_check(commands)
     _add_explain(commands)
+    replay_command.add(commands)
+    top.add(commands)
     return parser
 
 
@@ -60,7 +62,7 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--host", help="the address to listen on (127.0.0.1)")
     serve.add_argument("--port", type=int, help="the port to listen on (8080; 0: any free one)")
     serve.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (prefix_cost)")
-    serve.add_argument("--processes", type=int, metavar="N", help="processes to run (1; more are not supported yet)")
+    serve.add_argument("--processes", type=int, metavar="N", help="processes to run (1; 0: one a core)")
     serve.set_defaults(run=_serve)
 
 
@@ -133,6 +135,9 @@ def _read_file(path: Path | None) -> Mapping[str, Any]:
 
 def _check_names(settings: Settings) -> list[str]:
     faults = policy_faults(settings.routing.policy, settings.routing.options)
+    if settings.routing.shadow is not None:
+        faults += [each.replace("policy", "shadow", 1) for each in policy_faults(settings.routing.shadow, {})]
+    faults += missing_extras(settings)
     known = ("auto", *dialect_names())
     faults += [
         f"workers[{at}].dialect: there is no dialect {worker.dialect!r}; expected one of {', '.join(known)}"
@@ -174,6 +179,11 @@ def _serve(options: argparse.Namespace) -> int:
     if options.policy is not None:
         flags["routing"] = {"policy": options.policy}
     settings, origins = settings_from(options.config, flags)
+    from router.processes.supervisor import process_count, supervise
+
+    count = process_count(settings)
+    if count > 1:
+        return supervise(settings, origins, count)
     from router.server import serve
 
     return serve(settings, origins)

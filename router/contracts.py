@@ -14,16 +14,25 @@ import msgspec
 from router.errors import Refusal
 from router.events import Event
 from router.prompt import Prompt
-from router.types import Fingerprint, Key, Worker
+from router.types import Fingerprint, Key, News, Worker
 
 
 class Burden(Protocol):
-    """What a worker has been charged with. `traffic`: prompt tokens sent there recently."""
+    """What a worker has been charged with.
+
+    in_flight, elsewhere: requests by this process, and by the others of this machine
+    traffic: prompt tokens sent there recently
+    pace: prefill tokens a second, as learnt; None while unknown
+    """
 
     @property
     def in_flight(self) -> int: ...
     @property
+    def elsewhere(self) -> int: ...
+    @property
     def traffic(self) -> float: ...
+    @property
+    def pace(self) -> float | None: ...
 
 
 class Candidate(Protocol):
@@ -33,6 +42,10 @@ class Candidate(Protocol):
     def id(self) -> str: ...
     @property
     def weight(self) -> float: ...
+    @property
+    def speed(self) -> float:
+        """How fast it is against the others: its weight where weights are given, else as learnt."""
+
     @property
     def load(self) -> Burden: ...
     @property
@@ -52,8 +65,14 @@ class Ask(msgspec.Struct):
     """What a policy may know of a request. Its texts are let go once an answer has begun.
 
     held: worker id -> bytes of this prompt's prefix expected in its cache
+    ages: worker id -> tokens computed there since it was sent this prefix last, whether it still has room or not
+    trust: share of the prompt that its home may hold although nobody is known to, since other gateways send there too
+    kind: what the length of a token is learnt for
+    hashes: what to remember of it, shallowest first: its rungs, and the steps of two gaps (`core/steps.py`)
+    lease: the latest attempt's, once there is one
     text: the canonical prompt, for policies with a key of their own; seed: what its hashes begin with
     native: the request is not one of OpenAI's, body: its raw bytes
+    length: the canonical prompt's, in bytes
     turn: counts requests, for policies that go in turns
     """
 
@@ -66,6 +85,12 @@ class Ask(msgspec.Struct):
     native: bool = False
     body: bytes = b""
     turn: int = 0
+    ages: Mapping[str, float] = {}
+    trust: float = 0.0
+    kind: tuple[str | None, bool] = (None, False)
+    length: int = 0
+    hashes: list[int] = []
+    lease: Any = None
 
 
 class Ranked(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +118,39 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     prompt: int | None
     output: int | None
     cached: int | None
+
+
+class Truth(Protocol):
+    """What an engine itself says of its KV cache. `overrule` corrects `held` (worker id -> bytes of this prefix) in
+    place, for the workers it knows better than the table does. `sent`, `heard`, `lost`: it is told, like the table, of
+    what was sent by this process or by others, and that a worker's process went away."""
+
+    def overrule(self, prefix: Fingerprint, held: dict[str, int]) -> None: ...
+    def sent(self, ask: Ask, worker: Any, now: float) -> None: ...
+    def heard(self, news: News) -> None: ...
+    def lost(self, worker: str) -> None: ...
+
+
+class Report(Protocol):
+    """waiting: requests not scheduled yet; room: tokens that the prefix cache holds. None: not said."""
+
+    @property
+    def waiting(self) -> int | None: ...
+    @property
+    def room(self) -> float | None: ...
+
+
+EngineReader = Callable[[bytes], Report]  # of an engine's metrics text; takes any bytes
+
+
+class Channel(Protocol):
+    """A way to other processes or replicas. Best effort: what is lost makes a decision worse, never a request fail.
+
+    `send` is called on the event loop and must not block; what comes in is handed to the callback given at its start.
+    """
+
+    def send(self, batch: bytes) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Dialect(Protocol):
@@ -144,11 +202,18 @@ class Sink(Protocol):
         """Cut the connection, so that the client cannot take what it has for the whole."""
 
 
+class Promise(Protocol):
+    """On the time to first token, in seconds."""
+
+    def allowed(self, ask: Ask, /) -> float: ...
+
+
 class PolicyTools(NamedTuple):
-    """What a policy is built with, besides its options."""
+    """What a policy is built with, besides its options. `slo`: the promise to keep, None for none."""
 
     ring: Ring
     random: Any
+    slo: Promise | None = None
 
 
 class Place(NamedTuple):

@@ -91,4 +91,6 @@ def _blame(journey: Journey, failure: AttemptError, choice: Choice, *, retried: 
     if isinstance(failure, Unreachable):
         journey.house.mind.lost(choice.seat)
     if not isinstance(failure, LocalTrouble):
+        if journey.ask is not None:
+            journey.house.mind.failed(journey.ask, choice.seat, journey.house.clock())
         journey.house.signal(choice.seat, REQUEST_FAILED, failure.kind)

@@ -16,7 +16,10 @@ MOST_MODEL = 128  # characters of a client's model name that reach a log
 
 
 def finished(journey: Journey, status: int, code: str | None, cancelled_in: str | None, cut: bool) -> Finished:
-    """The fact; times count from the request's head. Positional, in the order of the event's fields: half the cost."""
+    """The fact, and the mind learns from it. Times count from the request's head.
+
+    Positional, in the order of the event's fields: half the cost.
+    """
     choice, ask, meter, started = journey.choice, journey.ask, journey.meter, journey.started
     usage = meter.usage() if journey.status else NO_USAGE
     first_byte, first_token = journey.first_byte_at, journey.first_token_at
@@ -24,9 +27,16 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
     worker: str | None = None
     reason: str | None = None
     policy: str | None = None
-    expected = 0.0
+    expected = chance = 0.0
+    house = journey.house
+    now = house.clock()
     if choice is not None:
-        worker, reason, policy, expected = choice.seat.id, choice.reason, journey.house.policy_name, choice.expected
+        worker, reason, policy, expected = choice.seat.id, choice.reason, house.policy_name, choice.expected
+        if ask is not None:
+            if 0 < status < 400:
+                house.mind.learn(ask, choice, usage, now)
+            if ask.held:
+                chance = sum(ask.held.values()) / ask.prefix.bytes_a_token / max(1, len(house.fleet.seats))
     if prompt is None:
         prompt = int(ask.prefix.tokens) if ask is not None else 0
     return Finished(
@@ -47,15 +57,17 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
         int(expected),
         usage.cached,
         usage.prompt is not None,
+        int(chance),
         None if first_byte is None else first_byte - started,
         None if first_token is None else first_token - started,
         journey.decision_seconds,
-        journey.house.clock() - started,
+        now - started,
         cancelled_in,
         cut,
         journey.size,
         meter.bytes_out,
-        tuple(ask.prefix.hashes) if journey.house.logs_hashes and ask is not None else None,
+        tuple(ask.prefix.hashes) if house.logs_hashes and ask is not None else None,
+        ask.length if house.logs_hashes and ask is not None else 0,
     )
 
 

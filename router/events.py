@@ -33,10 +33,20 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FirstToken(msgspec.Struct, frozen=True, gc=False):
-    """The first event with content came."""
+    """The first event with content came, after so many seconds of those `allowed` by the promise."""
 
     model: str
     seconds: float
+    allowed: float = 0.0
+
+
+class Shadowed(msgspec.Struct, frozen=True, gc=False):
+    """A second policy was asked too: what its choice and the one made would cost, in tokens until the first token."""
+
+    policy: str
+    differs: bool
+    cost: float
+    made: float
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +60,9 @@ class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A request is over, whoever answered it. `status` is 499 when the client went away.
 
     Never holds prompt text or keys. Times are seconds since the request's first byte, None for what never came.
-    `hashes` are the prefix's chained hashes, for the replay of a log, and only there when asked for.
+    `chance_cached_tokens`: what a worker drawn at random was expected to hold.
+    `hashes` are the prefix's chained hashes and `prompt_bytes` its canonical length, for the replay of a log, and only
+    there when asked for.
     """
 
     request_id: str
@@ -70,6 +82,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     predicted_cached_tokens: int = 0
     cached_tokens: int | None = None
     usage_reported: bool = False
+    chance_cached_tokens: int = 0
     first_byte_seconds: float | None = None
     first_token_seconds: float | None = None
     decision_seconds: float = 0.0
@@ -79,6 +92,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     bytes_in: int = 0
     bytes_out: int = 0
     hashes: tuple[int, ...] | None = None
+    prompt_bytes: int = 0
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
@@ -102,4 +116,4 @@ class Panicked(msgspec.Struct, frozen=True, gc=False):
     began: bool
 
 
-Event = Chosen | AttemptFailed | FirstToken | Queued | Finished | WorkerChanged | WorkerLeft | Panicked
+Event = Chosen | AttemptFailed | FirstToken | Shadowed | Queued | Finished | WorkerChanged | WorkerLeft | Panicked

@@ -10,13 +10,14 @@ import ssl
 from collections.abc import Callable, Iterable
 from math import inf
 
-from router.contracts import Dialect, Place, Sink, Story
+from router.contracts import Dialect, Place, Policy, Sink, Story
 from router.core.choose import Choice
 from router.core.fleet import Changes, Fleet, Seat
 from router.core.health import Signal
 from router.core.keys import Keys
 from router.core.mind import Mind
 from router.core.queue import WaitingRoom
+from router.core.slo import Slo
 from router.errors import InvalidRequest, ModelNotFound, NoReadyWorker, Refusal
 from router.events import Event, Panicked, WorkerLeft
 from router.prompt import Prompt
@@ -35,12 +36,16 @@ class House:
         dialects: Iterable[Dialect],
         emit: Callable[[Event], None],
         clock: Callable[[], float],
+        slo: Slo | None = None,
     ) -> None:
         self.settings = settings
         self.mind = mind
         self.fleet: Fleet = mind.fleet
         self.emit = emit
         self.clock = clock
+        self.slo = slo or Slo()
+        self.shadow: Policy | None = None  # scores every request, and decides none
+        self.shadow_name = settings.routing.shadow or ""
         self.sweep = Sweep(clock)
         self.room = WaitingRoom(settings.queue.max, settings.queue.wait_seconds)
         self.keys = Keys((key.tenant, key.key.get_secret_value()) for key in settings.auth.api_keys)
@@ -115,7 +120,10 @@ class House:
 
     def is_full(self) -> bool:
         """The limit on all requests in flight is reached."""
-        return self.most is not None and sum(s.load.in_flight for s in self.fleet.seats.values()) >= self.most
+        return (
+            self.most is not None
+            and sum(s.load.in_flight + s.load.elsewhere for s in self.fleet.seats.values()) >= self.most
+        )
 
     def pool(self, seat: Seat) -> Pool:
         pool = self._pools.get(seat)

@@ -35,6 +35,7 @@ from router.house import House
 from router.prompt import NOTHING, Prompt
 from router.proxy.headers import Headers, request_id, take_in, to_client
 from router.proxy.relay import Meter
+from router.shadowing import ask_shadow
 from router.waiting import leave_room, wait
 
 log = logging.getLogger("router")
@@ -150,20 +151,18 @@ class Journey:
     def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         assert self.ask is not None
         house, seat, intake = self.house, choice.seat, self.intake
+        if house.shadow is not None and not self.attempts:
+            ask_shadow(house, self.ask, choice, self.model, now)
         lease = house.mind.commit(self.ask, choice, now, streaming=self.stream)
         attempt = self.attempt = Attempt(self, choice, lease)
         self.choice = choice
         self.attempts += 1
         pool = house.pool(seat)
+        credentials = b"" if house.checks_keys or pool.has_credentials else intake.credentials
         head = b"POST %s%s%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (
-            pool.base_path,
-            self.target,
-            pool.greeting,
-            intake.lines,
-            b"" if house.checks_keys or pool.has_credentials else intake.credentials,
-            self.request_id.encode(),
+            pool.base_path, self.target, pool.greeting, intake.lines, credentials, self.request_id.encode(),
             len(self.body),
-        )
+        )  # fmt: skip
         house.emit(Chosen(self.request_id, seat.id, shown_model(self.model), choice.reason, self.ask.key.depth,
                           int(self.ask.prefix.tokens), int(choice.expected), choice.passed, now))  # fmt: skip
         attempt.connection = pool.send(head, self.body, attempt, now, fresh=fresh)
@@ -185,7 +184,8 @@ class Journey:
 
     def first_token(self, now: float) -> None:
         self.first_token_at = now
-        self.house.emit(FirstToken(self.model or "", now - self.started))
+        allowed = self.house.slo.allowed(self.ask) if self.ask is not None else 0.0
+        self.house.emit(FirstToken(self.model or "", now - self.started, allowed))
 
     def done(self, seat: Seat) -> None:
         if self.status < 400 and not seat.health.calm():

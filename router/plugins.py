@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 
 from router import dialects, policies
 from router.contracts import Dialect, Policy, PolicyTools
+from router.settings import Settings
 
 
 def policy_names() -> list[str]:
@@ -39,6 +41,19 @@ def policy_faults(name: str, options: Mapping[str, Any]) -> list[str]:
             for error in wrong.errors()
         ]
     return []
+
+
+def missing_extras(settings: Settings) -> list[str]:
+    """Settings whose library is not installed, each with the extra that brings it."""
+    wanted = [("share", "redis", "redis")] if settings.share else []
+    wanted += [
+        (f"workers[{at}].kv_events", "zmq", "events") for at, each in enumerate(settings.workers) if each.kv_events
+    ]
+    return [
+        f"{path}: needs a library that is not installed: pip install 'prefix-router[{extra}]'"
+        for path, module, extra in wanted
+        if find_spec(module) is None
+    ]
 
 
 def build_policy(name: str, options: Mapping[str, Any], tools: PolicyTools) -> Policy:

@@ -12,12 +12,13 @@ import gc
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from types import FrameType
 
 import uvicorn
 
+from router.observe.own_log import set_up_logging
+from router.processes.listeners import BACKLOG, announce, bind, cannot_listen
 from router.proxy.fit import missing_attributes
 from router.settings import Settings
 from router.wiring import Gateway
@@ -38,12 +39,10 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started and sockets:
-            host, port = sockets[0].getsockname()[:2]
-            scheme = "https" if self.config.ssl else "http"
-            shown = f"[{host}]" if ":" in host else host
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody need be listening to us
-                sys.stdout.write(f"prefix-router listening on {scheme}://{shown}:{port}\n")
-                sys.stdout.flush()
+            self.listening(sockets[0])
+
+    def listening(self, listener: socket.socket) -> None:
+        announce(listener, tls=bool(self.config.ssl))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -57,18 +56,28 @@ class Server(uvicorn.Server):
                 signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        house = self._gateway.house
-        if house.draining:
-            self.should_exit = True
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._cut_all)
-            return
-        house.draining = True
-        grace = self._gateway.settings.shutdown.grace_seconds if sig == signal.SIGTERM else 0.0
+        if self.ending:
+            self.cut()
+        else:
+            self.end(self._gateway.settings.shutdown.grace_seconds if sig == signal.SIGTERM else 0.0)
+
+    @property
+    def ending(self) -> bool:
+        return self._gateway.house.draining
+
+    def end(self, grace: float) -> None:
+        """Gracefully: from now on not ready, in `grace` seconds no new connections, and then as streams finish."""
+        self._gateway.house.draining = True
         if self._loop is None:
             self.should_exit = True
         else:
             self._loop.call_soon_threadsafe(self._loop.call_later, grace, self._stop)
+
+    def cut(self) -> None:
+        """At once."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut_all)
 
     def _stop(self) -> None:
         self.should_exit = True
@@ -86,18 +95,18 @@ def _no_reload(sig: int, frame: FrameType | None) -> None:
 
 
 def serve(settings: Settings, origins: dict[str, str]) -> int:
-    """Run until told to stop; the exit status."""
+    """Run until told to stop, in this process alone; the exit status."""
     listen = settings.listen
     try:
         listener = bind(listen.host, listen.port)
     except OSError as wrong:
-        sys.stderr.write(f"prefix-router: cannot listen on {listen.host}:{listen.port}: {wrong.strerror or wrong}\n")
-        return 1
-    _set_up_logging(settings.log.level)
-    lacking = missing_attributes()
-    if lacking:
-        log.warning("this uvicorn lacks %s: requests go through the slower ASGI endpoint", ", ".join(lacking))
-    server = build_server(Gateway(settings, origins), fast=not lacking)
+        return cannot_listen(listen.host, listen.port, wrong)
+    set_up_logging(settings.log.level)
+    return run(build_server(Gateway(settings, origins), fast=is_fit()), listener)
+
+
+def run(server: Server, listener: socket.socket) -> int:
+    """Run until told to stop; the exit status."""
     gc.collect()
     gc.freeze()  # what is built now lives as long as the process
     gc.set_threshold(20_000, 20, 20)  # a request leaves no cycles behind, so there is little to look for
@@ -105,10 +114,22 @@ def serve(settings: Settings, origins: dict[str, str]) -> int:
     return 0 if server.started else 1
 
 
+def is_fit() -> bool:
+    """Whether this uvicorn has what the fast lane needs."""
+    lacking = missing_attributes()
+    if lacking:
+        log.warning("this uvicorn lacks %s: requests go through the slower ASGI endpoint", ", ".join(lacking))
+    return not lacking
+
+
 def build_server(gateway: Gateway, *, fast: bool) -> Server:
     """The gateway under uvicorn: with the fast lane, or with the ASGI endpoints alone."""
+    return Server(uvicorn_config(gateway, fast=fast), gateway)
+
+
+def uvicorn_config(gateway: Gateway, *, fast: bool) -> uvicorn.Config:
     settings = gateway.settings
-    config = uvicorn.Config(
+    return uvicorn.Config(
         gateway.app,
         http=gateway.lane if fast else "httptools",
         loop="uvloop",
@@ -119,31 +140,9 @@ def build_server(gateway: Gateway, *, fast: bool) -> Server:
         date_header=False,
         proxy_headers=False,
         ws="none",
-        backlog=4096,
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=round(settings.shutdown.drain_seconds) + LAST_SECONDS,
         ssl_certfile=settings.listen.tls.certificate,
         ssl_keyfile=settings.listen.tls.key,
     )
-    return Server(config, gateway)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A bound socket, not listening yet. Raises OSError."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def _set_up_logging(level: str) -> None:
-    logging.basicConfig(level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    for chatty in ("httpx", "httpcore"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)

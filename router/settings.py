@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from router.address import parse_address
-from router.types import Worker, worker_from_url
+from router.types import KvSource, Worker, worker_from_url
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -49,15 +49,20 @@ class Tls(Part):
 class Listen(Part):
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65_535)
-    processes: int = 1
+    processes: int = Field(1, ge=0, le=256, description="0: one a core")
     tls: Tls = Tls()
 
-    @field_validator("processes")
-    @classmethod
-    def _one(cls, processes: int) -> int:
-        if processes != 1:
-            raise ValueError("expected 1: more than one process is not supported yet")
-        return processes
+
+class KvEvents(Part):
+    """Where an engine publishes its KV cache's events over ZMQ. `bind`: the engine connects to us."""
+
+    endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
+    bind: bool = False
+    topic: str = ""
+
+
+def _plain_endpoint(value: Any) -> Any:
+    return {"endpoint": value} if isinstance(value, str) else value
 
 
 class WorkerSettings(Part):
@@ -69,6 +74,7 @@ class WorkerSettings(Part):
     max_in_flight: int | None = Field(None, ge=1)
     models: tuple[str, ...] | None = None
     labels: dict[str, str] = {}
+    kv_events: Annotated[KvEvents, BeforeValidator(_plain_endpoint)] | None = None
 
     @field_validator("url")
     @classmethod
@@ -86,8 +92,9 @@ class WorkerSettings(Part):
 
     def worker(self) -> Worker:
         secret = self.api_key.get_secret_value() if self.api_key else None
-        fields = self.model_dump(exclude={"url", "api_key"})
-        return worker_from_url(self.url, api_key=secret or None, **fields)
+        fields = self.model_dump(exclude={"url", "api_key", "kv_events"})
+        events = KvSource(**self.kv_events.model_dump()) if self.kv_events else None
+        return worker_from_url(self.url, api_key=secret or None, kv_events=events, **fields)
 
 
 def _plain_url(value: Any) -> Any:
@@ -95,7 +102,8 @@ def _plain_url(value: Any) -> Any:
 
 
 class Slo(Part):
-    first_token_ms: float = Field(300, gt=0)
+    first_token_ms: float = Field(300, gt=0, description="for a prompt that is cached or short")
+    per_uncached_token_ms: float = Field(0.5, ge=0, description="allowed on top for each token to compute")
 
 
 OWN_PATHS = ("/admin", "/docs", "/healthz", "/metrics", "/openapi.json", "/ping", "/readyz", "/v1/models")
@@ -105,7 +113,10 @@ class Routing(Part):
     policy: str = "prefix_cost"
     options: dict[str, Any] = {}
     max_tries: int = Field(3, ge=1, le=100)
-    shadow: Later = None
+    shadow: str | None = Field(None, description="a second policy that only scores")
+    replicas: int = Field(1, ge=1, description="gateways that send to these workers; more than one: set share too")
+    table_hashes: int = Field(200_000, ge=1000, description="prefixes remembered; about 150 bytes each")
+    slow_start_seconds: float = Field(30.0, ge=0, description="in which a new worker's share of the load grows")
     pass_through: tuple[Annotated[str, Field(pattern="^/")], ...] = ()
     resume: Later = False
     slo: Slo = Slo()
@@ -146,6 +157,15 @@ class HealthSettings(Part):
     unhealthy_after: int = Field(3, ge=1)
     healthy_after: int = Field(2, ge=1)
     path: str | None = Field(None, pattern="^/")
+
+
+class Signals(Part):
+    queue_seconds: float | None = Field(
+        None,
+        ge=0,
+        le=60,
+        description="between two looks at a worker's queue; 0: never; None: 0.1 where others send too",
+    )
 
 
 class ApiKey(Part):
@@ -196,10 +216,11 @@ class Settings(Part):
     limits: Limits = Limits()
     queue: Queue = Queue()
     health: HealthSettings = HealthSettings()
+    signals: Signals = Signals()
     auth: Auth = Auth()
     admin_token: SecretStr | None = None
     shutdown: Shutdown = Shutdown()
-    share: Later = None
+    share: str | None = Field(None, pattern=r"^(redis|rediss|unix)://.+", description="redis://HOST:PORT/DB")
     log: Log = Log()
 
     @field_validator("admin_token")

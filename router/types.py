@@ -34,6 +34,14 @@ class Reason:
     RETRY: Final = "retry"
 
 
+class KvSource(msgspec.Struct, frozen=True):
+    """Where a worker publishes its KV cache's events over ZMQ. `bind`: it connects to us, so we listen there."""
+
+    endpoint: str
+    bind: bool = False
+    topic: str = ""
+
+
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A place that serves tokens, as it was configured or discovered."""
 
@@ -45,6 +53,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int | None = None
     models: tuple[str, ...] | None = None
     labels: Mapping[str, str] = {}
+    kv_events: KvSource | None = None
 
 
 def worker_from_url(url: str, **fields: object) -> Worker:
@@ -58,13 +67,14 @@ class Fingerprint(msgspec.Struct, frozen=True):
     """`hashes[i]` names the prefix of `depths[i]` bytes; both are empty when there is nothing to hash.
 
     whole: the hash of a prompt too short for any rung, which decides its affinity instead
-    tokens: the prompt's length in tokens, estimated
+    tokens: the prompt's length in tokens, estimated at `bytes_a_token`
     """
 
     depths: tuple[int, ...]
     hashes: list[int]
     whole: int
     tokens: float
+    bytes_a_token: float = 4.0
 
 
 class Key(msgspec.Struct, frozen=True, gc=False):
@@ -73,3 +83,13 @@ class Key(msgspec.Struct, frozen=True, gc=False):
     value: int
     depth: int
     hot_depth: int
+
+
+class News(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What one process tells the others of a request it sent to `worker`: a prompt of `tokens`, `computed` of them to
+    compute there, and the hashes of its prefix, which the worker now holds."""
+
+    worker: str
+    tokens: float
+    computed: float
+    hashes: list[int]

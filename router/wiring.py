@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -17,7 +17,9 @@ from router.clock import monotonic
 from router.contracts import PolicyTools, Source
 from router.core.fleet import Fleet, Seat
 from router.core.health import Signal, Thresholds
+from router.core.holders import Holders
 from router.core.mind import Mind
+from router.core.slo import Slo
 from router.discovery.roster import Roster
 from router.discovery.static import StaticSource
 from router.errors import Refusal
@@ -28,12 +30,15 @@ from router.observe.access_log import AccessLog
 from router.observe.bus import Bus
 from router.observe.decisions import Decisions
 from router.observe.metrics import Metrics
+from router.outside import Outside
 from router.plugins import build_dialects, build_policy
+from router.processes.crew import Crew
 from router.proxy.protocol import FastLane, lane_for
 from router.proxy.sweep import ClientLimits
 from router.settings import Settings
 from router.signals.models import ModelCatalogue
 from router.signals.prober import Prober
+from router.signals.sharing import Sharing
 
 log = logging.getLogger("router")
 
@@ -44,25 +49,37 @@ class Gateway:
     def __init__(self, settings: Settings, origins: dict[str, str] | None = None, dice: Random | None = None) -> None:
         self.settings = settings
         self.bus = Bus()
-        self.fleet = Fleet(Thresholds(settings.health.unhealthy_after, settings.health.healthy_after))
-        tools = PolicyTools(self.fleet.ring, dice or Random())  # noqa: S311 - choosing workers is no secret
-        policy = build_policy(settings.routing.policy, settings.routing.options, tools)
+        routing = settings.routing
+        thresholds = Thresholds(settings.health.unhealthy_after, settings.health.healthy_after)
+        self.fleet = Fleet(thresholds, routing.slow_start_seconds)
+        dice = dice or Random()  # noqa: S311 - choosing workers is no secret
+        slo = Slo(routing.slo.first_token_ms / 1000, routing.slo.per_uncached_token_ms / 1000)
+        tools = PolicyTools(self.fleet.ring, dice, slo)
+        policy = build_policy(routing.policy, routing.options, tools)
         dialects = build_dialects()
         openai = next(dialect for dialect in dialects if dialect.name == "openai")
-        self.house = House(settings, Mind(self.fleet, policy), dialects, self.bus.emit, monotonic)
+        alone = routing.replicas == 1 or settings.share is not None
+        mind = Mind(self.fleet, policy, holders=Holders(routing.table_hashes), alone=alone)
+        self.house = House(settings, mind, dialects, self.bus.emit, monotonic, slo)
+        if routing.shadow is not None:
+            self.house.shadow = build_policy(routing.shadow, {}, tools)
         self.house.tell_with(Journey)
         self.house.pass_through(settings.routing.pass_through, openai)
         self.catalogue = ModelCatalogue(self.fleet)
         paths = [path.decode() for path in self.house.paths] + ["/v1/models", "/ping"]
-        slo = settings.routing.slo.first_token_ms / 1000
-        self.metrics = Metrics(self.bus, self.fleet, paths, lambda: len(self.house.room), settings.routing.policy, slo)
+        self.outside = Outside(self.house, settings, dice)
+        waiting = lambda: len(self.house.room)  # noqa: E731 - the house is read when somebody scrapes
+        self.metrics = Metrics(self.bus, self.fleet, paths, waiting, routing.policy, self.outside.heard)
         decisions = Decisions(self.bus, monotonic)
         self.roster = Roster()
         self.static = StaticSource(worker.worker() for worker in settings.workers)
-        self.app = build_app(self.house, self.metrics, self.catalogue, openai, self._lifespan)
-        desk = Desk(self.house, self.roster, self.apply, decisions, settings, origins or {})
+        self.crew = Crew(self.house, self.roster, self.apply, self.metrics, decisions)
+        self.app = build_app(self.house, self.crew.scrape, self.catalogue, openai, self._lifespan)
+        desk = Desk(self.house, self.crew, settings, origins or {})
         self.app.include_router(build_admin(desk))
         self.lane = self._lane()
+        self.family = ""  # what the processes of one gateway have in common, where there are several
+        self.before_serving: Callable[[], Awaitable[None]] | None = None  # awaited before it listens, with all at work
         self._probers: dict[Seat, Prober] = {}
         self.bus.on(WorkerChanged, _log_change)
         self.bus.on(Panicked, _log_panic)
@@ -77,17 +94,27 @@ class Gateway:
             self._stop_probing(seat)
         for seat in changes.joined + changes.updated:
             self._probers[seat] = self._prober(seat)
+        self.outside.follow(changes)
+        self.crew.settle(self.fleet.seats)
+
+    def share(self) -> Sharing:
+        """What goes out to other processes and replicas; without it nothing does."""
+        return self.outside.share()
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        access_log = AccessLog(self.bus, self.settings.log.access)
+        access_log = AccessLog(self.bus, self.settings.log.access, shared=self.settings.listen.processes != 1)
+        self.outside.open(self.family)
         watching = asyncio.create_task(self._watch(self.static), name="static workers")
         try:
+            if self.before_serving is not None:
+                await self.before_serving()
             yield
         finally:
             watching.cancel()
             for prober in self._probers.values():
                 prober.stop()
+            await self.outside.close()
             self.house.close()
             access_log.close()
 

@@ -1,7 +1,7 @@
 """Choosing: the policy's order, and the first in it that fits.
 
-Retry is the same order without those tried. A worker that is full is passed over; one that just said 503 or 429 is
-passed over while another fits.
+Retry is the same order without those tried. A worker that is full is passed over; one that just said 503 or 429, or is
+eased in or out, is passed over while another fits.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ def choose(
             continue
         seat = by_id[worker]
         most = seat.most
-        if most is not None and seat.load.in_flight >= most:
+        load = seat.load
+        if most is not None and load.in_flight + load.elsewhere >= most:
             passed += (worker,)
             continue
         if tried:
             reason = Reason.RETRY
         elif passed and reason != Reason.LOAD:
             reason = Reason.SPILL
-        if now >= seat.health.pressed_until:
+        easing = seat.easing
+        if now >= seat.health.pressed_until and (easing is None or easing.admits(load, ask.key, seats, now)):
             return Choice(seat, reason, ranked.expected, passed)
         pressed = pressed or Choice(seat, reason, ranked.expected, passed)
         passed += (worker,)

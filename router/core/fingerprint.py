@@ -35,7 +35,7 @@ def rung_depths(most: int = MOST_RUNGS) -> tuple[int, ...]:
 DEPTHS = rung_depths()
 
 
-def fingerprint(text: bytes, seed: int) -> Fingerprint:
+def fingerprint(text: bytes, seed: int, bytes_a_token: float = BYTES_A_TOKEN) -> Fingerprint:
     """Hash a canonical prompt; its cost is bounded by one reading and `MOST_RUNGS` hashes."""
     length = len(text)
     count = bisect_right(DEPTHS, length)
@@ -50,7 +50,7 @@ def fingerprint(text: bytes, seed: int) -> Fingerprint:
         hashes.append(value)
         start = depth
     whole = 0 if count or not length else xxh3_64_intdigest(text, seed)
-    return Fingerprint(depths, hashes, whole, length / BYTES_A_TOKEN)
+    return Fingerprint(depths, hashes, whole, length / bytes_a_token, bytes_a_token)
 
 
 def prefix_hash(text: bytes, seed: int, length: int) -> int:

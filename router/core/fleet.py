@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from router.core.easing import Ease, HandOver, SlowStart
 from router.core.health import DOWN, DRAINING, READY, SUSPECT, TRIAL, Health, Signal, Thresholds
 from router.core.load import Load
 from router.core.ring import Ring
@@ -20,13 +21,15 @@ from router.types import Worker
 USABLE = frozenset((READY, SUSPECT, TRIAL))
 # Model names, and their characters, remembered between two changes: workers without a model list serve any name.
 MOST_CACHED, LONGEST_CACHED = 256, 256
+SETTLED_SECONDS = 5.0  # a worker ready for longer was there before
 PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it means none
 
 
 class Seat:
     """A known worker's place: what it is, how it does, what it has been charged with. One incarnation of it."""
 
-    __slots__ = ("discovered", "health", "id", "load", "models", "most", "wait", "weight", "worker")
+    __slots__ = ("discovered", "easing", "health", "id", "load", "models", "most", "ready_at", "speed", "wait",
+                 "weight", "worker")  # fmt: skip
 
     def __init__(self, worker: Worker, limits: Thresholds) -> None:
         self.id = worker.id
@@ -35,6 +38,9 @@ class Seat:
         self.health = Health(limits)
         self.load = Load()
         self.wait = self.load.wait
+        self.speed = worker.weight
+        self.easing: Ease | None = None
+        self.ready_at: float | None = None
         self.most: int | None = None  # requests in flight at once: its limit, or one while it is on trial
         self.discovered: frozenset[str] | None = None
         self.models: frozenset[str] | None = None  # None: any
@@ -45,7 +51,8 @@ class Seat:
 
     def learn(self, worker: Worker, discovered: frozenset[str] | None) -> None:
         """What it was configured as, and the models it published: configured ones count."""
-        self.worker, self.weight, self.discovered = worker, worker.weight, discovered
+        self.worker, self.discovered = worker, discovered
+        self.weight = self.speed = worker.weight
         self.models = frozenset(worker.models) if worker.models is not None else discovered
         self.limit()
 
@@ -66,8 +73,9 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Fleet:
-    def __init__(self, limits: Thresholds | None = None) -> None:
+    def __init__(self, limits: Thresholds | None = None, slow_start_seconds: float = 30.0) -> None:
         self.limits = limits or Thresholds()
+        self.slow_start_seconds = slow_start_seconds
         self.ring = Ring()
         self.seats: dict[str, Seat] = {}
         self.panicking = False
@@ -104,9 +112,28 @@ class Fleet:
         before, after = seat.health.feed(signal, now)
         if before is after:
             return None
+        if after is READY and (seat.ready_at is None or before in (DOWN, TRIAL)):
+            self._begin(seat, now)
+        elif after is DRAINING:
+            seat.easing = None
         seat.limit()
         self._refresh()
         return WorkerChanged(seat.id, before, after, cause or signal)
+
+    def _begin(self, seat: Seat, now: float) -> None:
+        """A worker starts cold: slowly, where others were at work before, and not in a fleet that starts together."""
+        at_work = any(
+            other.ready_at is not None and now - other.ready_at > SETTLED_SECONDS and other.health.state in USABLE
+            for other in self.seats.values()
+            if other is not seat
+        )
+        seat.ready_at = now
+        if at_work and self.slow_start_seconds > 0:
+            seat.easing = SlowStart(now, self.slow_start_seconds)
+
+    def hand_over(self, seat: Seat, now: float, seconds: float) -> None:
+        """The worker will be drained in that time: its prefixes begin to move."""
+        seat.easing = HandOver(now, seconds)
 
     def discover(self, seat: Seat, models: frozenset[str] | None) -> None:
         """The worker published its models."""

@@ -8,9 +8,11 @@ which keeps the table small and quick to read.
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Sequence
 
 from router.core.fingerprint import MOST_RUNGS
+from router.core.room import Room
+from router.core.steps import Steps
 from router.types import Fingerprint
 
 MOST_HOLDERS = 8  # enough that a home which spilled is not forgotten while others serve its prefix
@@ -39,41 +41,60 @@ class Holders:
         self._total = 0.0
         self._computed: dict[str, float] = {}  # begins at the total then, so marks of a former life are older
         self._lost_at: dict[str, float] = {}
-        self._room: dict[str, float] = {}
+        self._rooms: dict[str, Room] = {}
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def look(self, prompt: Fingerprint) -> dict[str, int]:
-        """The deepest rung, in bytes, that each worker is expected to hold; workers that hold none are absent."""
+    def look(self, prompt: Fingerprint, ages: dict[str, float] | None = None) -> tuple[dict[str, int], int]:
+        """The deepest rung, in bytes, that each worker is expected to hold (workers that hold none are absent), and
+        the index of the deepest rung that anybody was ever sent, -1 for none.
+
+        ages: filled with the tokens computed on each worker since it was sent this prefix last, had it room or not
+        """
         hashes = prompt.hashes
         held: dict[str, int] = {}
+        ages = {} if ages is None else ages
         first = self._get(hashes[0]) if hashes else None
         if first is None:
-            return held
+            return held, -1
         if self._get(hashes[-1]) is first:  # noted together, so everything between was too
-            self._read(first, prompt.depths[-1], held)
-            return held
-        entry, depth = first, prompt.depths[0]
+            self._read(first, prompt.depths[-1], held, ages)
+            return held, len(hashes) - 1
+        entry, depth, deepest = first, prompt.depths[0], 0
         for at in range(1, len(hashes)):
             found = self._get(hashes[at])
             if found is not entry:
-                self._read(entry, depth, held)
+                self._read(entry, depth, held, ages)
                 if found is None:
-                    return held
+                    return held, deepest
                 entry = found
-            depth = prompt.depths[at]
-        self._read(entry, depth, held)
-        return held
+            depth, deepest = prompt.depths[at], at
+        self._read(entry, depth, held, ages)
+        return held, deepest
 
-    def note(self, prompt: Fingerprint, worker: str, computed: float) -> None:
-        """This prompt goes to `worker`, which computes that many tokens for it."""
+    def look_further(self, steps: Steps, held: dict[str, int], ages: dict[str, float]) -> None:
+        """The same for the steps in the gap after the deepest rung."""
+        entry, depth = None, 0
+        for value, step in zip(steps.hashes, steps.depths, strict=True):
+            found = self._get(value)
+            if found is not entry:
+                if entry is not None:
+                    self._read(entry, depth, held, ages)
+                if found is None:
+                    return
+                entry = found
+            depth = step
+        if entry is not None:
+            self._read(entry, depth, held, ages)
+
+    def note(self, hashes: Sequence[int], worker: str, computed: float) -> None:
+        """A prompt with these hashes, shallowest first, goes to `worker`, which computes that many tokens for it."""
         before = self._computed.get(worker)
         if before is None:
             before = self._lost_at[worker] = self._total
         self._total += computed
         mark = self._computed[worker] = before + computed
-        hashes = prompt.hashes
         if not hashes:
             return
         entry = self._young.get(hashes[0])
@@ -84,7 +105,7 @@ class Holders:
         if len(self._young) + MOST_RUNGS > self.limit // 2:
             self._old, self._young = self._young, {}
 
-    def _note_each(self, hashes: list[int], worker: str, mark: float) -> None:
+    def _note_each(self, hashes: Sequence[int], worker: str, mark: float) -> None:
         old: Entry | None = None
         new = Entry({worker: mark})
         for value in hashes:
@@ -98,8 +119,20 @@ class Holders:
         return self._young.get(value) or self._old.get(value)
 
     def room(self, worker: str, tokens: float) -> None:
-        """The worker's cache holds that many tokens; unknown room never ages an entry."""
-        self._room[worker] = tokens
+        """The engine says how many tokens its cache holds; unknown room is learnt, and ages no entry until then."""
+        self._room(worker).tell(tokens)
+
+    def learn(self, worker: str, age: float | None, expected: float, delivered: float) -> None:
+        """So many tokens of a prefix were expected cached there, and so many were; `age` as `look` gave it."""
+        if age is not None and worker in self._computed:
+            computed = self._computed.get(worker, 0.0) - self._lost_at.get(worker, 0.0)
+            self._room(worker).learn(age, expected, delivered, computed)
+
+    def _room(self, worker: str) -> Room:
+        room = self._rooms.get(worker)
+        if room is None:
+            room = self._rooms[worker] = Room()
+        return room
 
     def forget(self, worker: str) -> None:
         """The worker lost its cache: what it was sent so far is there no more."""
@@ -108,15 +141,17 @@ class Holders:
 
     def remove(self, worker: str) -> None:
         """The worker is known no more. Its entries are ignored from now on and age out of the table."""
-        for known in (self._computed, self._lost_at, self._room):
+        for known in (self._computed, self._lost_at, self._rooms):
             known.pop(worker, None)
 
-    def _read(self, entry: Entry, depth: int, held: dict[str, int]) -> None:
+    def _read(self, entry: Entry, depth: int, held: dict[str, int], ages: dict[str, float]) -> None:
         for worker, mark in entry.holders.items():
             computed = self._computed.get(worker)
             if computed is None or mark <= self._lost_at[worker]:
                 continue
-            if computed - mark <= self._room.get(worker, inf):
+            age = ages[worker] = computed - mark
+            room = self._rooms.get(worker)
+            if room is None or (age <= room.tokens and not room.is_barren):
                 held[worker] = depth
 
 

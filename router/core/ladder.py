@@ -19,7 +19,7 @@ class Ladder:
     least: no prefix is hot before it was seen this often
     """
 
-    def __init__(self, share: float = 0.5, window: int = 1000, least: int = 8) -> None:
+    def __init__(self, share: float = 0.25, window: int = 1000, least: int = 8) -> None:
         self.share, self.window, self.least = share, window, least
         self._seen: dict[int, float] = {}
         self._total = 0.0
@@ -28,16 +28,16 @@ class Ladder:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def note(self, prompt: Fingerprint, workers: int) -> Key:
-        """Count this prompt and give its key."""
+    def note(self, prompt: Fingerprint, workers: int, known: int = -1) -> Key:
+        """Count this prompt and give its key. `known`: the index of its deepest rung that was certainly seen before."""
         self._total += 1
         self._since += 1
-        key = self._count(prompt, workers)
+        key = self._count(prompt, workers, known)
         if self._since >= self.window:
             self._age()
         return key
 
-    def _count(self, prompt: Fingerprint, workers: int) -> Key:
+    def _count(self, prompt: Fingerprint, workers: int, known: int) -> Key:
         hashes = prompt.hashes
         if not hashes:
             return Key(prompt.whole, 0, 0)
@@ -49,9 +49,10 @@ class Ladder:
         count = seen[head] = seen.get(head, 0.0) + 1.0
         if count <= bar / 2:  # deeper rungs were seen no more often: they are counted once this one is half way to hot
             return Key(head, prompt.depths[0], 0)
-        for value in hashes[1:]:
+        for at in range(1, len(hashes)):
+            value = hashes[at]
             count = seen[value] = seen.get(value, 0.0) + 1.0
-            if count < 2:
+            if count < 2 and at > known:
                 break  # new here, so new further down too
         return self._key(prompt, bar, 0)
 

@@ -6,19 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from router.contracts import Ask, Policy, Ranked
+from router.contracts import Ask, Policy, Ranked, Truth, Usage
 from router.core.choose import Choice, choose
 from router.core.fingerprint import fingerprint, seed_of
 from router.core.fleet import Fleet, Seat
 from router.core.holders import Holders
 from router.core.ladder import Ladder
+from router.core.lengths import Lengths
 from router.core.load import Lease, Traffic
-from router.prompt import Prompt
-from router.types import Key
+from router.core.speed import set_speeds
+from router.core.steps import Text, last_rung, noted, steps_after
+from router.prompt import IDS, Prompt
+from router.types import Fingerprint, Key, News
 
 NO_KEY = Key(0, 0, 0)
+FIRST_TRUST, TRUST_STEP = 0.3, 0.02
+FIRST_WORK, MEAN_STEP = 1000.0, 0.02  # tokens that a request is charged with, and how quickly the mean follows
+LEAST_WORK = 0.05  # of a prompt: reading it from the cache is not free
+MOSTLY, PACES_A_LOOK = 0.5, 16
 MOST_SEEDS, LONGEST_REMEMBERED = 4096, 512
 
 
@@ -31,13 +38,28 @@ class Caller:
 
 
 class Mind:
-    def __init__(self, fleet: Fleet, policy: Policy, ladder: Ladder | None = None, holders: Holders | None = None):
+    """`alone`: no other gateway sends to these workers, or those that do share what they know."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        ladder: Ladder | None = None,
+        holders: Holders | None = None,
+        *,
+        alone: bool = True,
+    ) -> None:
         self.fleet = fleet
         self.policy = policy
         self.ladder = Ladder() if ladder is None else ladder
         self.holders = Holders() if holders is None else holders
+        self.outbox: list[News] | None = None  # what others should hear, where there are any; whoever sends empties it
+        self.truth: Truth | None = None
+        self.lengths = Lengths()
         self._traffic = Traffic()
-        self._turn = 0
+        self._turn = self._paces = 0
+        self._mean_work = FIRST_WORK
+        self._trust = 0.0 if alone else FIRST_TRUST
         self._seeds: dict[tuple[str | None, ...], int] = {}
 
     def weigh(
@@ -48,13 +70,34 @@ class Mind:
         seed = self._seeds.get(parts)
         if seed is None:
             seed = self._remember_seed(parts)
-        prefix = fingerprint(prompt.text, seed)
+        text = prompt.text
+        kind = prompt.model, text.startswith(IDS)
+        prefix = fingerprint(text, seed, self.lengths.bytes_a_token(kind))
+        ask = self.weigh_prefix(prefix, seed, text, count=count)
+        ask.text, ask.session, ask.native, ask.body = text, caller.session, native, body
+        ask.kind, ask.length = kind, len(text)
+        return ask
+
+    def weigh_prefix(self, prefix: Fingerprint, seed: int = 0, text: Text = b"", *, count: bool = True) -> Ask:
+        """The same for a prompt whose fingerprint is known. Without its text, as in the replay of a log, rungs are all
+        there is to tell how far two prompts begin alike."""
         turn = self._turn
         self._turn = turn + count
+        if not prefix.tokens:
+            return Ask(prefix, NO_KEY, {}, seed, turn=turn)
         workers = len(self.fleet.seats)
-        key = (self.ladder.note if count else self.ladder.look)(prefix, workers) if prompt.text else NO_KEY
-        held = self.holders.look(prefix) if prefix.hashes else {}
-        return Ask(prefix, key, held, seed, prompt.text, caller.session, native, body, turn)
+        ages: dict[str, float] = {}
+        held, deepest = self.holders.look(prefix, ages)
+        key = self.ladder.note(prefix, workers, deepest) if count else self.ladder.look(prefix, workers)
+        steps = None
+        if text and 0 <= deepest <= last_rung(prefix):
+            steps = steps_after(prefix, deepest, text)
+            if steps is not None:
+                self.holders.look_further(steps, held, ages)
+        if self.truth is not None:
+            self.truth.overrule(prefix, held)
+        hashes = noted(prefix, steps, text)
+        return Ask(prefix, key, held, seed, turn=turn, ages=ages, hashes=hashes, trust=self._trust)
 
     def choose(self, ask: Ask, model: str | None, tried: Sequence[str], now: float) -> Choice | None:
         """The worker for this request now, or None when no usable worker fits."""
@@ -65,18 +108,89 @@ class Mind:
         """The request goes there: charge it, and remember that it will hold the prefix."""
         seat = choice.seat
         tokens = ask.prefix.tokens
-        new = max(tokens - choice.expected, 1.0)
+        new = max(tokens - choice.expected, LEAST_WORK * tokens, 1.0)
         if now >= self._traffic.next_at:
             self._fade(now)
         seat.load.traffic += tokens
-        if ask.prefix.hashes:
-            self.holders.note(ask.prefix, seat.id, new)
-        return seat.load.charge(new, now, streaming=streaming)
+        self.holders.note(ask.hashes, seat.id, new)
+        if self.outbox is not None:
+            self.outbox.append(News(seat.id, tokens, new, ask.hashes))
+        if self.truth is not None:
+            self.truth.sent(ask, seat, now)
+        self._mean_work += MEAN_STEP * (new - self._mean_work)
+        lease = ask.lease = seat.load.charge(new, now, streaming=streaming)
+        return lease
+
+    def learn(self, ask: Ask, choice: Choice, usage: Usage, now: float) -> None:
+        """The answer is over: what the worker reported corrects what is believed of lengths, paces and caches."""
+        prefix, seat = ask.prefix, choice.seat
+        if usage.prompt is not None:
+            self.lengths.learn(ask.kind, ask.length, usage.prompt)
+        if usage.cached is not None:
+            self.holders.learn(seat.id, ask.ages.get(seat.id), choice.expected, usage.cached)
+            if self._trust and usage.prompt:
+                self._learn_trust(ask, seat, usage.prompt, usage.cached)
+        lease = ask.lease
+        if lease is not None and lease.prefill_seconds is not None:
+            self._learn_pace(seat, prefix.tokens, lease.tokens, usage, lease.prefill_seconds)
+
+    def _learn_pace(self, seat: Seat, prompt: float, computed: float, usage: Usage, seconds: float) -> None:
+        """Only from prompts that were mostly computed: reading much from a cache takes time that tells nothing."""
+        if usage.prompt is not None and usage.cached is not None:
+            prompt, computed = usage.prompt, usage.prompt - usage.cached
+        if computed < MOSTLY * prompt:
+            return
+        seat.load.learn_pace(computed, seconds)
+        self._paces += 1
+        if self._paces % PACES_A_LOOK == 0:
+            set_speeds(list(self.fleet.seats.values()))
+
+    def _learn_trust(self, ask: Ask, seat: Seat, prompt: int, cached: int) -> None:
+        """A home that nobody was known to have sent this prompt: how much of the rest did it hold?"""
+        known = ask.held.get(seat.id, 0)
+        if known < max(ask.key.depth, 1) and self.fleet.ring.home(ask.key.value) == seat.id:
+            tokens = known / ask.prefix.bytes_a_token
+            share = (cached - tokens) / max(prompt - tokens, 1.0)
+            self._trust += TRUST_STEP * (min(max(share, 0.01), 1.0) - self._trust)
+
+    def failed(self, ask: Ask, seat: Seat, now: float) -> None:
+        """A request failed there, which made the worker look idle: it is not."""
+        seat.load.penalise(ask.prefix.tokens, now)
+
+    def hear_queue(self, seat: Seat, waiting: int, now: float, lasting: float) -> None:
+        """The worker says how many requests wait there, whoever sent them."""
+        seat.load.hear_queue(waiting, self._mean_work, now, lasting)
+
+    def hear(self, news: News) -> None:
+        """Another process or replica sent this: the worker holds it. Of workers unknown here nothing is kept."""
+        seat = self.fleet.seats.get(news.worker)
+        if seat is not None:
+            seat.load.traffic += news.tokens
+            self.holders.note(news.hashes, news.worker, news.computed)
+            if self.truth is not None:
+                self.truth.heard(news)
+
+    def loads(self, now: float) -> list[tuple[str, int, float]]:
+        """What other replicas should know of this one's load: worker, requests and tokens waiting there, where any."""
+        return [
+            (seat.id, seat.load.waiting, round(seat.load.left(now), 1))
+            for seat in self.fleet.seats.values()
+            if seat.load.waiting
+        ]
+
+    def hear_loads(self, teller: str, loads: Iterable[tuple[str, int, float]], until: float) -> None:
+        """All that another replica has waiting now; it counts until then."""
+        told = {worker: (waiting, charged) for worker, waiting, charged in loads}
+        for seat in self.fleet.seats.values():
+            waiting, charged = told.get(seat.id, (0, 0.0))
+            seat.load.hear_replica(teller, waiting, charged, until)
 
     def _fade(self, now: float) -> None:
         factor: float = 0.5 ** self._traffic.halvings(now)
         for seat in self.fleet.seats.values():
             seat.load.traffic *= factor
+            if seat.easing is not None and now >= seat.easing.until:
+                seat.easing = None
 
     def rank(self, ask: Ask, model: str | None, now: float) -> list[Ranked]:
         """The whole order, for explanations."""
@@ -85,6 +199,8 @@ class Mind:
     def lost(self, seat: Seat) -> None:
         """The worker's process went away, and its cache with it."""
         self.holders.forget(seat.id)
+        if self.truth is not None:
+            self.truth.lost(seat.id)
 
     def left(self, seat: Seat) -> None:
         """The worker is known no more."""

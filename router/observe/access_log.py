@@ -7,9 +7,12 @@ loop. What does not fit in the bound is dropped and counted in the next line tha
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from select import PIPE_BUF
 
 import msgspec
 
@@ -22,9 +25,9 @@ INTERVAL = 0.1  # seconds
 
 
 class AccessLog:
-    """`where` is stderr, stdout, none, or a file's path (opened to append)."""
+    """`where`: stderr, stdout, none, or a file's path (opened to append). `shared`: other processes write there too."""
 
-    def __init__(self, bus: Bus, where: str) -> None:
+    def __init__(self, bus: Bus, where: str, *, shared: bool = False) -> None:
         self._lines: list[bytes] = []
         self._dropped = 0
         self._stamp = Stamp()
@@ -34,6 +37,7 @@ class AccessLog:
         if where == "none":
             return
         self._file = _open(where)
+        self._most = PIPE_BUF if shared and self._file is not None and _is_pipe(self._file) else None
         self._encode = msgspec.json.Encoder().encode
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
         self._thread.start()
@@ -62,12 +66,32 @@ class AccessLog:
         if self._dropped:
             lines.append(b'{"time":"%s","dropped_lines":%d}\n' % (self._stamp(), self._dropped))
             self._dropped = 0
-        data = b"".join(lines)
         try:
-            while data and self._file is not None:
-                data = data[os.write(self._file, data) :]
+            for data in batches(lines, self._most):
+                while data and self._file is not None:
+                    data = data[os.write(self._file, data) :]
         except OSError:
             self._file = None  # a log nobody reads any more is no reason to stop
+
+
+def batches(lines: list[bytes], most: int | None) -> Iterator[bytes]:
+    """What to write at once: all, or whole lines of at most so many bytes."""
+    if most is None:
+        yield b"".join(lines)
+        return
+    batch = b""
+    for line in lines:
+        if batch and len(batch) + len(line) > most:
+            yield batch
+            batch = b""
+        batch += line
+    yield batch
+
+
+def _is_pipe(file: int) -> bool:
+    """A file takes what is appended in one piece; a pipe that is full only up to `PIPE_BUF` bytes."""
+    kind = os.fstat(file).st_mode
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
 def _open(where: str) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -29,6 +30,11 @@ class Decisions:
         ended = {event.request_id: event for event in self._finished}
         now = self._clock()
         return [_row(now, event, ended.get(event.request_id)) for event in reversed(self._chosen)]
+
+
+def joined(lists: Iterable[list[dict[str, Any]]], latest: int = LATEST) -> list[dict[str, Any]]:
+    """The latest of several processes, newest first."""
+    return sorted(chain.from_iterable(lists), key=lambda row: float(row["age_seconds"]))[:latest]
 
 
 def _row(now: float, event: Chosen, end: Finished | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The metrics of the contract: what is counted of each event, and what is read from the fleet when somebody scrapes.
 
-What the ledger and the health table know (in-flight, tokens, states) is never counted twice. No label value comes
-unchecked from a client: paths are patterns, models are those that some worker names, and the series of a worker go
-when it leaves.
+What the ledger and the health table know is never counted twice. A scrape shows a snapshot: of this process, or of all
+together (`snapshot.py`); states are this process's own. No label value comes unchecked from a client: paths are
+patterns, models are those that some worker names, and the series of a worker go when it leaves.
 """
 
 from __future__ import annotations
@@ -16,24 +16,14 @@ from prometheus_client.registry import Collector
 
 from router import __version__
 from router.core.fleet import Fleet
-from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, WorkerLeft
+from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, Shadowed, WorkerLeft
 from router.observe.bus import Bus
-from router.observe.series import DECISION, NAME, SECONDS, Buckets, Counter, Histogram
+from router.observe.rows import Row
+from router.observe.series import DECISION, NAME, SECONDS, Counter, Histogram, cumulative
+from router.observe.snapshot import Series, Snapshot
 from router.types import Reason, WorkerState
 
-
-class Row:
-    """What one kind of request adds to: a path, a model, and where it went and why. Looked up once a request."""
-
-    __slots__ = ("cached", "codes", "count", "first_byte", "model", "path", "predicted", "prompt", "reason", "seconds",
-                 "unreported", "worker")  # fmt: skip
-
-    def __init__(self, path: str, model: str, worker: str | None, reason: str | None) -> None:
-        self.path, self.model, self.worker, self.reason = path, model, worker, reason
-        self.codes: dict[int, int] = {}
-        self.seconds: Buckets
-        self.first_byte: Buckets
-        self.count = self.predicted = self.prompt = self.cached = self.unreported = 0
+GAUGES = {"in_flight": "Requests chosen and not over", "outstanding_tokens": "Prefill tokens not yet computed"}
 
 
 class Metrics(Collector):
@@ -46,11 +36,12 @@ class Metrics(Collector):
         paths: Collection[str],
         waiting: Callable[[], int],
         policy: str,
-        slo_seconds: float,
+        heard: Callable[[], dict[str, dict[tuple[str, ...], float]]] = dict,
     ) -> None:
         self._fleet, self._paths, self._waiting, self._policy = fleet, frozenset(paths), waiting, policy
-        self._slo = slo_seconds
+        self._heard = heard  # counts that others keep, by the counter's name
         self.reload_failed = self._panic = False
+        self._whole: Snapshot | None = None  # while a scrape shows more than this process
         self._rows: dict[tuple[str, str, str | None, str | None], Row] = {}
         self._seconds = Histogram("request_seconds", "Seconds from a request's head to its end", "path", "model")
         self._first_byte = Histogram("first_byte_seconds", "Seconds until the answer's head", "path", "model")
@@ -69,21 +60,37 @@ class Metrics(Collector):
         self._cancelled = Counter("cancelled", "Requests whose client went away, by phase", "phase")
         self._rejected = Counter("rejected", "Requests refused by the gateway, by code", "code")
         self._slo_requests = Counter("slo_requests", "Streams whose first token came in time, or not", "model", "met")
+        self._reported = Counter("reported_predicted_cached_tokens", "Predicted, where usage came", "model", "worker")
+        self._saved = Counter("affinity_saved_tokens", "Cached tokens beyond what chance would bring", "model")
+        self._shadowed = Counter("shadow_decisions", "Decisions of the shadow policy", "policy", "differs")
+        self._shadow_cost = Counter(
+            "shadow_cost_tokens", "Tokens until the first one, by the shadow's choice", "policy"
+        )
+        self._shadow_made = Counter("shadow_made_tokens", "The same by the choice made", "policy")
+        self._kv_events = Counter("kv_events", "What was heard of engines' caches", "worker", "kind")
+        self._kv_matches = Counter("kv_matches", "Decisions by engines' word (matched), or not", "result")
+        self._shared = Counter("shared", "News to and from other processes and replicas", "kind")
         self._decision_series = self._decision.at()
         self._counters = [value for value in vars(self).values() if isinstance(value, Counter)]
         self._histograms = [value for value in vars(self).values() if isinstance(value, Histogram)]
         bus.on(AttemptFailed, self._failed)
         bus.on(FirstToken, self._token)
         bus.on(Finished, self._finished)
+        bus.on(Shadowed, self._shadow)
         bus.on(Queued, lambda event: self._queue_seconds.at().add(event.seconds))
         bus.on(WorkerLeft, self._left)
-        bus.on(Panicked, self._panicked)
+        bus.on(Panicked, lambda event: setattr(self, "_panic", event.began))
         self._queue_seconds.at()  # it has no labels, so it is there from the start
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def scrape(self) -> bytes:
-        return generate_latest(self._registry)
+    def scrape(self, whole: Snapshot | None = None) -> bytes:
+        """Prometheus text: of `whole`, the numbers of all processes together, or of this one alone."""
+        self._whole = whole
+        try:
+            return generate_latest(self._registry)
+        finally:
+            self._whole = None
 
     # What is counted.
 
@@ -99,7 +106,7 @@ class Metrics(Collector):
     def _token(self, event: FirstToken) -> None:
         model = self._model(event.model)
         self._first_token.at(model).add(event.seconds)
-        self._slo_requests.values[model, "true" if event.seconds <= self._slo else "false"] += 1
+        self._slo_requests.values[model, "true" if event.seconds <= event.allowed else "false"] += 1
 
     def _finished(self, event: Finished) -> None:
         row = self._rows.get((event.path, event.model, event.worker, event.reason)) or self._row(event)
@@ -121,12 +128,17 @@ class Metrics(Collector):
             row.predicted += event.predicted_cached_tokens
             if status < 400:
                 row.prompt += event.prompt_tokens
-                row.cached += event.cached_tokens or 0
+                cached = event.cached_tokens
+                if cached is not None:
+                    row.cached += cached
+                    row.reported += event.predicted_cached_tokens
+                    if cached > event.chance_cached_tokens:
+                        row.saved += cached - event.chance_cached_tokens
                 row.unreported += not event.usage_reported
         if event.cancelled_in is not None:
-            self._cancelled.values[(event.cancelled_in,)] += 1
+            self._cancelled.values[event.cancelled_in,] += 1
         if event.code is not None:
-            self._rejected.values[(event.code,)] += 1
+            self._rejected.values[event.code,] += 1
 
     def _row(self, event: Finished) -> Row:
         """The row of this kind of request; names that no worker bears fall together."""
@@ -140,23 +152,31 @@ class Metrics(Collector):
             row.first_byte = self._first_byte.at(path, model)
         return row
 
+    def _shadow(self, event: Shadowed) -> None:
+        self._shadowed.values[event.policy, str(event.differs).lower()] += 1
+        self._shadow_cost.values[(event.policy,)] += event.cost
+        self._shadow_made.values[(event.policy,)] += event.made
+
     def _settle(self) -> None:
         """Bring what the rows have gathered since the last time into the counters."""
+        for name, values in self._heard().items():
+            next(each for each in self._counters if each.name == NAME + name).values.update(values)
         for kind, row in list(self._rows.items()):
             for status, count in row.codes.items():
                 self._requests.values[row.path, row.model, str(status)] += count
-            row.codes.clear()
             if row.count:
                 self._decisions.values[self._policy, row.reason or ""] += row.count
                 self._prompt.values[(row.model,)] += row.prompt
                 self._unreported.values[(row.model,)] += row.unreported
+                self._saved.values[(row.model,)] += row.saved
             known = row.worker in self._fleet.seats
             if known and row.worker is not None and row.count:
                 self._predicted.values[row.model, row.worker] += row.predicted
                 self._cached.values[row.model, row.worker] += row.cached
+                self._reported.values[row.model, row.worker] += row.reported
                 if row.reason == Reason.SPILL:
                     self._spills.values[(row.worker,)] += row.count
-            row.count = row.predicted = row.prompt = row.cached = row.unreported = 0
+            row.clear()
             if row.worker is not None and not known:
                 del self._rows[kind]
 
@@ -168,41 +188,61 @@ class Metrics(Collector):
         for counter in self._counters:
             counter.forget(event.worker)
 
-    def _panicked(self, event: Panicked) -> None:
-        self._panic = event.began
-
     # What a scrape shows.
 
-    def collect(self) -> Iterator[Metric]:
+    def snapshot(self) -> Snapshot:
+        """All numbers of this process, fit to be added to those of others."""
         self._settle()
+        sums: dict[str, Series] = {each.name: each.numbers() for each in self._counters}
+        sums.update({each.name: each.numbers() for each in self._histograms})
+        seats = self._fleet.seats.values()
+        gauges: dict[str, Series] = {
+            "in_flight": {(seat.id,): [seat.load.in_flight] for seat in seats},
+            "outstanding_tokens": {(seat.id,): [seat.load.charged] for seat in seats},
+            "queued": {(): [self._waiting()]},
+        }
+        worker_at = {each.name: each.labels.index("worker") for each in self._counters if "worker" in each.labels}
+        return Snapshot(sums, gauges, worker_at)
+
+    def collect(self) -> Iterator[Metric]:
+        whole = self._whole or self.snapshot()
         for counter in self._counters:
             family = CounterMetricFamily(counter.name, counter.text, labels=counter.labels)
-            for labels, value in counter.values.items():
-                family.add_metric(labels, value)
+            for labels, numbers in whole.sums.get(counter.name, {}).items():
+                family.add_metric(labels, numbers[0])
             yield family
         for each in self._histograms:
             histogram = HistogramMetricFamily(each.name, each.text, labels=each.labels)
-            for labels, series in each.series.items():
-                histogram.add_metric(labels, series.cumulative(), series.total)
+            for labels, (*counts, total) in whole.sums.get(each.name, {}).items():
+                histogram.add_metric(labels, cumulative(each.bounds, counts), total)
             yield histogram
-        yield from self._gauges()
+        yield from self._gauges(whole)
 
-    def _gauges(self) -> Iterable[Metric]:
-        in_flight = GaugeMetricFamily(NAME + "in_flight", "Requests chosen and not over", labels=["worker"])
-        tokens = GaugeMetricFamily(NAME + "outstanding_tokens", "Prefill tokens not yet computed", labels=["worker"])
+    def _gauges(self, whole: Snapshot) -> Iterable[Metric]:
+        for name, text in GAUGES.items():
+            family = GaugeMetricFamily(NAME + name, text, labels=["worker"])
+            for labels, numbers in whole.gauges.get(name, {}).items():
+                family.add_metric(labels, numbers[0])
+            yield family
         state = GaugeMetricFamily(NAME + "worker_state", "1 for the current state", labels=["worker", "state"])
         for seat in self._fleet.seats.values():
-            in_flight.add_metric([seat.id], seat.load.in_flight)
-            tokens.add_metric([seat.id], seat.load.charged)
             for each in WorkerState:
                 state.add_metric([seat.id, each.value], float(seat.health.state is each))
-        yield from (in_flight, tokens, state)
-        for name, text, value in (
-            ("queued", "Requests in the waiting room", self._waiting()),
-            ("panic", "1 while nearly all workers look bad", float(self._panic)),
-            ("config_reload_failed", "1 while the last reload was refused", float(self.reload_failed)),
-        ):
-            yield GaugeMetricFamily(NAME + name, text, value=value)
+        yield from (state, self._ratio(whole))
+        yield GaugeMetricFamily(NAME + "queued", "Requests in the waiting room", value=whole.total("queued"))
+        yield GaugeMetricFamily(NAME + "panic", "1 while nearly all workers look bad", value=float(self._panic))
+        yield GaugeMetricFamily(NAME + "config_reload_failed", "1 after a bad reload", value=float(self.reload_failed))
         build = GaugeMetricFamily(NAME + "build_info", "The running version", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
+
+    def _ratio(self, whole: Snapshot) -> Metric:
+        """Since the start; the rates of both counters tell of the last minutes."""
+        family = GaugeMetricFamily(
+            NAME + "cached_prediction_ratio", "Delivered / predicted", labels=["model", "worker"]
+        )
+        delivered = whole.sums.get(self._cached.name, {})
+        for labels, numbers in whole.sums.get(self._reported.name, {}).items():
+            if numbers[0]:
+                family.add_metric(labels, delivered.get(labels, [0.0])[0] / numbers[0])
+        return family

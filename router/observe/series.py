@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from math import inf
 
 NAME = "prefix_router_"
@@ -22,6 +23,9 @@ class Counter:
     def __init__(self, name: str, text: str, *labels: str) -> None:
         self.name, self.text, self.labels = NAME + name, text, labels
         self.values: dict[Labels, float] = defaultdict(float)
+
+    def numbers(self) -> dict[Labels, list[float]]:
+        return {labels: [value] for labels, value in self.values.items()}
 
     def forget(self, worker: str) -> None:
         """Drop the series of a worker that left."""
@@ -45,13 +49,18 @@ class Buckets:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def cumulative(self) -> list[tuple[str, float]]:
-        """(upper bound, observations up to it), the last bound infinite."""
-        rows, so_far = [], 0
-        for bound, count in zip((*self.bounds, inf), self.counts, strict=True):
-            so_far += count
-            rows.append(("+Inf" if bound == inf else str(float(bound)), float(so_far)))
-        return rows
+    def numbers(self) -> list[float]:
+        """The counts, and then the sum."""
+        return [*self.counts, self.total]
+
+
+def cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
+    """(upper bound, observations up to it), the last bound infinite."""
+    rows, so_far = [], 0.0
+    for bound, count in zip((*bounds, inf), counts, strict=False):
+        so_far += count
+        rows.append(("+Inf" if bound == inf else str(float(bound)), so_far))
+    return rows
 
 
 class Histogram:
@@ -60,6 +69,9 @@ class Histogram:
     def __init__(self, name: str, text: str, *labels: str, bounds: tuple[float, ...] = SECONDS) -> None:
         self.name, self.text, self.labels, self.bounds = NAME + name, text, labels, bounds
         self.series: dict[Labels, Buckets] = {}
+
+    def numbers(self) -> dict[Labels, list[float]]:
+        return {labels: series.numbers() for labels, series in self.series.items()}
 
     def at(self, *labels: str) -> Buckets:
         """The series with these label values."""

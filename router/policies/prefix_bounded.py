@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.contracts import Ask, Candidate, PolicyTools, Ranked, Ring
 from router.core.balance import by_work
-from router.prompt import BYTES_A_TOKEN
 from router.types import Reason
 
 
@@ -37,8 +36,8 @@ class PrefixBounded:
         seats = {c.id: c for c in candidates}
         walk = [seats[worker] for worker in self.ring.walk(key) if worker in seats]
         mean = sum(c.wait(now) for c in walk) / len(walk)
-        limit = self.options.bound * mean + depth / BYTES_A_TOKEN
-        fitting = [c for c in walk if not c.load.in_flight or c.wait(now) / c.weight <= limit]
+        limit = self.options.bound * mean + depth / ask.prefix.bytes_a_token
+        fitting = [c for c in walk if not c.load.in_flight + c.load.elsewhere or c.wait(now) / c.speed <= limit]
         for c in fitting:
             yield Ranked(c.id, Reason.HOME if c is walk[0] else Reason.SPILL, 0.0, c.wait(now))
         full = [c for c in walk if c not in fitting]

@@ -38,13 +38,27 @@ def gateway() -> Iterator[StandIn]:
 def test_workers_are_shown_with_state_load_and_models(gateway: StandIn, tmp_path: Path) -> None:
     gateway.workers = [WORKER, WORKER | {"id": "gpu-2:8000", "state": "down", "models": None}]
     seen = browse(gateway.url, tmp_path)
-    assert seen.tables["workers"][1:] == [
+    assert [[*row[:4], row[7]] for row in seen.tables["workers"][1:]] == [
         ["gpu-1:8000", "ready", "3", "12,345", "llama"],
         ["gpu-2:8000", "down", "3", "12,345", "any"],
     ]
     assert seen.texts["status"] == "1 of 2 workers ready"
     assert "content" not in seen.hidden
     assert "login" in seen.hidden
+
+
+def test_a_workers_cached_tokens_are_shown_as_expected_and_as_delivered(gateway: StandIn, tmp_path: Path) -> None:
+    """Of the answers that said what came from the cache; a worker without one says nothing."""
+    running = {name: value for name, value in DECISION.items() if name != "cached_tokens"}
+    less = DECISION | {"predicted_cached_tokens": 2016, "cached_tokens": 800}
+    gateway.workers = [WORKER, WORKER | {"id": "gpu-2:8000"}, WORKER | {"id": "gpu-3:8000"}]
+    gateway.decisions = [
+        running, DECISION, less, DECISION | {"worker": "gpu-3:8000", "predicted_cached_tokens": 0, "cached_tokens": 0},
+    ]  # fmt: skip
+    seen = browse(gateway.url, tmp_path)
+    assert [row[4:7] for row in seen.tables["workers"][1:]] == [
+        ["4,000", "2,800", "70%"], [NOTHING, NOTHING, NOTHING], ["0", "0", NOTHING],
+    ]  # fmt: skip
 
 
 def test_decisions_are_shown_with_what_was_expected_and_delivered(gateway: StandIn, tmp_path: Path) -> None:
@@ -80,7 +94,7 @@ def test_nothing_that_comes_from_outside_is_read_as_html(gateway: StandIn, tmp_p
     gateway.workers = [WORKER | {"id": evil, "state": evil, "models": [evil], "in_flight": evil}]
     gateway.decisions = [DECISION | {"worker": evil, "reason": evil, "key_depth": evil, "cached_tokens": evil}]
     seen = browse(gateway.url, tmp_path)
-    assert seen.tables["workers"][1] == [evil, evil, NOTHING, "12,345", evil]
+    assert seen.tables["workers"][1] == [evil, evil, NOTHING, "12,345", NOTHING, NOTHING, NOTHING, evil]
     assert seen.tables["decisions"][1][1:3] == [evil, evil]
     assert "<img" not in seen.html
     assert "<title>Prefix Router</title>" in seen.html
@@ -201,7 +215,7 @@ def test_the_real_gateway_is_shown_with_a_real_decision(tmp_path: Path) -> None:
         seen = browse(f"{url}/", tmp_path)
     name = worker.removeprefix("http://")
     assert seen.tables["workers"][1][:2] == [name, "ready"]
-    assert seen.tables["workers"][1][4] == "mock-model"
+    assert seen.tables["workers"][1][4:] == ["0", "0", NOTHING, "mock-model"]
     _, chosen, reason, _, prompt, _, delivered, first = seen.tables["decisions"][1]
     assert (chosen, reason, delivered) == (name, "cold", "0")
     assert int(prompt) > 200

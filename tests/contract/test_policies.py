@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from router.contracts import Ask, Policy, PolicyTools, Ranked
+from router.core.slo import Slo
 from router.plugins import build_policy, policy_names
 from router.types import Reason
 from tests.support.fleets import Look, ask_of, named, ring_of
@@ -27,6 +28,7 @@ ASKS = {
     "hot": ask_of(LONG, held={"w1": 1024}, hot_depth=512),
     "short": ask_of(b"\xffTuser\xfehi"),
     "nothing": ask_of(b""),
+    "trusting": ask_of(LONG, trust=0.3),
     "session": ask_of(LONG, session="s-1"),
     "native": ask_of(b"", native=True, body=b'{"inputs": "hello"}'),
 }
@@ -36,7 +38,10 @@ looks = st.lists(
         Look,
         st.sampled_from(named(12)),
         weight=st.sampled_from([0.1, 1.0, 3.0]),
+        speed=st.sampled_from([None, 0.1, 0.5, 1.0, 10.0]),
         in_flight=st.integers(0, 2000),
+        elsewhere=st.integers(0, 2000),
+        pace=st.none() | st.floats(1.0, 1e6),
         traffic=st.floats(0, 1e9),
         waiting=st.floats(0, 1e9),
     ),
@@ -61,11 +66,12 @@ def asks(draw: st.DrawFn) -> Ask:
         session=draw(st.none() | st.sampled_from(["s", ""])),
         native=draw(st.booleans()),
         body=draw(st.sampled_from([b"", b"{}"])),
+        trust=draw(st.sampled_from([0.0, 0.0, 0.01, 0.3, 1.0])),
     )
 
 
 def built(name: str, seed: int = 7, workers: int = 12) -> Policy:
-    return build_policy(name, {}, PolicyTools(ring_of(named(workers)), Random(seed)))
+    return build_policy(name, {}, PolicyTools(ring_of(named(workers)), Random(seed), Slo()))
 
 
 def test_the_policies_of_the_contract_are_there() -> None:
@@ -122,7 +128,7 @@ def test_asking_twice_without_dice_gives_the_same_order(name: str) -> None:
 @given(ask=asks(), looks=looks)
 def test_a_policy_writes_nothing(name: str, ask: Ask, looks: list[Look]) -> None:
     def facts() -> list[tuple[Any, ...]]:
-        return [(c.id, c.weight, c.load.in_flight, c.load.traffic, c.waiting) for c in looks]
+        return [(c.id, c.weight, c.speed, *vars(c.load).values(), c.waiting) for c in looks]
 
     before, held = facts(), dict(ask.held)
     list(built(name).order(ask, looks, 10.0))

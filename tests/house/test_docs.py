@@ -180,7 +180,7 @@ def test_every_policy_is_in_the_documents_with_its_options_and_their_defaults(na
 
 @cache
 def scraped() -> dict[str, str]:
-    text = Metrics(Bus(), Fleet(), ["/v1/models"], lambda: 0, "prefix_cost", 0.3).scrape().decode()
+    text = Metrics(Bus(), Fleet(), ["/v1/models"], lambda: 0, "prefix_cost").scrape().decode()
     return dict(re.findall(r"^# TYPE prefix_router_(\w+) (\w+)$", text, re.MULTILINE))
 
 

@@ -150,6 +150,7 @@ async def test_the_api_is_described(http: httpx.AsyncClient) -> None:
         "/admin/explain": {"post"},
         "/admin/decisions": {"get"},
         "/admin/config": {"get"},
+        "/admin/processes": {"get"},
     }
     docs = await http.get("/docs")
     assert docs.status_code == 200

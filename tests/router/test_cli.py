@@ -141,7 +141,14 @@ nonsense: 1
         ("admin_token: ${NOT_THERE}", "admin_token: the environment has no variable NOT_THERE"),
         ("workers: ['http://w:1', 'http://W:1/v1']", "workers: w:1 is there more than once"),
         ("workers: [{url: 'http://w:1', api_key: 'schlüssel'}]", "workers[0].api_key: expected printable ASCII"),
-        ("listen: {processes: 2}", "listen.processes: expected 1"),
+        ("routing: {shadow: best}", "routing.shadow: 'best' is no policy"),
+        ("routing: {shadow: os.path}", "routing.shadow: 'os.path' is no policy"),
+        ("share: http://cache", "share: "),
+        ("share: 'redis://cache:port'", "share: "),
+        ("workers: ['http://w:1', {url: 'http://v:1', kv_events: here}]", "workers[1].kv_events.endpoint: "),
+        ("signals: {queue_seconds: -1}", "signals.queue_seconds: "),
+        ("routing: {replicas: 0}", "routing.replicas: "),
+        ("listen: {processes: 257}", "listen.processes: Input should be less than or equal to 256"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, capsys: Printed, text: str, fault: str) -> None:
@@ -164,7 +171,7 @@ def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path, capsys: Printed) ->
 
 
 def test_a_fault_of_a_flag_has_its_path_too(capsys: Printed) -> None:
-    assert main(["serve", "--worker", "w:1", "--port", "70000", "--policy", "best", "--processes", "0"]) == 2
+    assert main(["serve", "--worker", "w:1", "--port", "70000", "--policy", "best", "--processes", "-1"]) == 2
     err = capsys.readouterr().err
     for path in ("workers[0].url", "listen.port", "listen.processes"):
         assert f"prefix-router: {path}: " in err

@@ -38,8 +38,8 @@ def test_a_policy_has_one_required_method() -> None:
 
 def test_a_seat_is_a_candidate() -> None:
     seat = next(iter(fleet_of(1).seats.values()))
-    assert (seat.id, seat.weight, seat.wait(0.0)) == ("w0", 1.0, 0.0)
-    assert (seat.load.in_flight, seat.load.traffic) == (0, 0.0)
+    assert (seat.id, seat.weight, seat.speed, seat.wait(0.0)) == ("w0", 1.0, 1.0, 0.0)
+    assert (seat.load.in_flight, seat.load.elsewhere, seat.load.traffic, seat.load.pace) == (0, 0, 0.0, None)
 
 
 def test_the_ring_is_a_ring() -> None:
@@ -58,4 +58,5 @@ def test_what_a_policy_is_asked_names_no_clock_and_no_http() -> None:
 
 def test_policies_are_built_with_a_ring_and_dice() -> None:
     tools = PolicyTools(Ring(), Random(1))
-    assert tools._fields == ("ring", "random")
+    assert tools._fields == ("ring", "random", "slo")
+    assert tools.slo is None

@@ -129,3 +129,33 @@ async def test_trouble_of_the_gateways_own_speaks_against_nobody() -> None:
     desk.ask()
     desk.sent[0].attempt.on_failure(LocalTrouble("no socket"))
     assert desk.seats[0].health.state.value == "ready"
+
+
+# A worker that failed is not idle.
+
+
+@pytest.mark.parametrize("failure", [*CERTAIN, *UNCERTAIN], ids=lambda failure: failure.kind)
+async def test_a_failure_stands_for_a_wait_unless_it_was_ours(failure: AttemptError) -> None:
+    desk = Desk(2)
+    desk.ask()
+    desk.sent[0].attempt.on_failure(failure)
+    penalised = desk.seats[0].load.wait(desk.now)
+    assert (penalised > 0) is not isinstance(failure, LocalTrouble)
+    desk.now += 60
+    assert desk.seats[0].load.wait(desk.now) < 1
+
+
+async def test_a_kept_connection_that_broke_says_nothing_against_the_worker() -> None:
+    desk = Desk(1)
+    desk.ask()
+    desk.sent[0].attempt.on_failure(StaleConnection("closed while idle"))
+    desk.sent[1].answers(200, None, b"{}")
+    assert desk.seats[0].load.wait(desk.now) == 0
+
+
+@pytest.mark.parametrize(("status", "counts"), [(500, True), (502, True), (400, False), (404, False), (429, False)])
+async def test_an_answer_that_says_the_worker_is_broken_stands_for_a_wait_too(status: int, counts: bool) -> None:
+    desk = Desk(1)
+    desk.ask()
+    desk.sent[0].answers(status, None, b"{}")
+    assert (desk.seats[0].load.wait(desk.now) > 0) is counts

@@ -6,6 +6,7 @@ import pytest
 
 from router.ending import MOST_MODEL, refusal_headers, shown_model
 from router.errors import InvalidRequest, Overloaded
+from router.events import Finished
 from tests.support.client import HELLO, STREAM
 from tests.support.stories import EVENT_HEAD, JSON_HEAD, Desk
 from tests.support.worker import DONE, event
@@ -76,3 +77,68 @@ def test_a_refusals_headers_say_when_to_come_back() -> None:
     assert refusal_headers(InvalidRequest("no"), b"text/plain") == [(b"content-type", b"text/plain")]
     later = refusal_headers(Overloaded("later", retry_after=0.2), b"application/json")
     assert later[1] == (b"retry-after", b"1")
+
+
+# What the mind learns of it, and what is told of that.
+
+LONG = b'{"model": "m", "messages": [{"role": "user", "content": "' + b"text " * 400 + b'"}]}'
+
+
+def answered(desk: Desk, status: int = 200, usage: dict[str, object] | None = None) -> None:
+    """One long request, asked and answered."""
+    desk.ask(LONG)
+    desk.sent[-1].answers(status, JSON_HEAD, json.dumps({"usage": usage} if usage else {}).encode())
+
+
+async def test_the_mind_learns_from_answers_that_went_well_and_from_no_others() -> None:
+    desk = Desk()
+    learnt: list[tuple[str, int | None]] = []
+    desk.house.mind.learn = lambda ask, choice, usage, now: learnt.append((choice.seat.id, usage.prompt))  # type: ignore[method-assign]
+    answered(desk, 500, {"prompt_tokens": 1})
+    desk.ask(b"{")
+    journey, _ = desk.ask(LONG)
+    journey.cancel()
+    assert learnt == []
+    answered(desk, 200, {"prompt_tokens": 2})
+    answered(desk, 200)
+    assert learnt == [("w0", 2), ("w0", None)]
+
+
+async def test_the_length_of_a_token_is_learnt_from_what_workers_report() -> None:
+    desk = Desk()
+    estimates = []
+    for _ in range(60):
+        desk.ask(LONG)
+        estimates.append(desk.sent[-1].attempt.journey.ask.prefix.tokens)
+        desk.sent[-1].answers(200, JSON_HEAD, b'{"usage": {"prompt_tokens": 400}}')
+    assert abs(estimates[-1] - 400) < abs(estimates[0] - 400)
+
+
+async def test_what_a_worker_drawn_at_random_would_hold_is_told() -> None:
+    """Of four workers one holds the whole prompt: a worker drawn at random holds a quarter of it."""
+    desk = Desk(4)
+    answered(desk)
+    answered(desk)
+    first, second = desk.told(Finished)
+    assert (first.chance_cached_tokens, first.prompt_bytes) == (0, 0)
+    assert 0.2 * second.prompt_tokens < second.chance_cached_tokens <= 0.25 * second.prompt_tokens
+
+
+async def test_with_hashes_the_prompts_length_in_bytes_is_told_too() -> None:
+    desk = Desk(log={"hashes": True})
+    answered(desk)
+    told = desk.finished
+    assert told.prompt_bytes > 2000
+    assert told.prompt_bytes >= 4 * told.prompt_tokens - 4
+
+
+async def test_a_failure_of_learning_is_no_failure_of_the_request() -> None:
+    """Reports that cannot be are passed over by whoever learns from them."""
+    for usage in ({"prompt_tokens": 0}, {"prompt_tokens": 10**15}, {"prompt_tokens": -5}, {"prompt_tokens": "many"},
+                  {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 10**15}},
+                  {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": -7}}):  # fmt: skip
+        desk = Desk()
+        for _ in range(3):
+            answered(desk, 200, usage)
+        assert [each.status for each in desk.told(Finished)] == [200] * 3
+        assert all(0 < seat.load.wait(desk.now) < 1 or seat.load.wait(desk.now) == 0 for seat in desk.seats)

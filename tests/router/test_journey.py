@@ -192,3 +192,18 @@ async def test_a_story_lets_go_of_its_attempt_at_its_end() -> None:
     assert journey.attempt is None
     assert sink.told[-1] == "abort"
     assert desk.finished.cut
+
+
+async def test_the_first_token_is_told_with_what_was_allowed_for_it() -> None:
+    """More for what must be computed than for what some worker holds."""
+    desk = Desk()
+    body = b'{"model": "m", "stream": true, "prompt": "' + b"text " * 800 + b'"}'
+    for _ in range(2):
+        desk.ask(body, path="/v1/completions")
+        desk.now += 0.5
+        desk.sent[-1].answers(200, EVENT_HEAD, event("1"), DONE)
+    first, second = desk.told(FirstToken)
+    assert first.seconds == second.seconds == 0.5
+    assert desk.house.slo.first_token <= second.allowed < first.allowed
+    tokens = desk.told(Chosen)[0].prompt_tokens
+    assert first.allowed == pytest.approx(0.3 + 0.0005 * tokens, rel=0.01)

@@ -9,8 +9,9 @@ import pytest
 from router import dialects, policies
 from router.contracts import PolicyTools
 from router.core.ring import Ring
-from router.plugins import build_dialects, build_policy, dialect_names, policy_faults, policy_names
+from router.plugins import build_dialects, build_policy, dialect_names, missing_extras, policy_faults, policy_names
 from router.policies.prefix_cost import PrefixCost
+from router.settings import Settings
 
 TOOLS = PolicyTools(Ring(), Random(1))
 OUTSIDER = '''
@@ -117,3 +118,30 @@ def test_sagemaker_s_two_knobs_have_sagemaker_s_limits(option: str, least: int, 
     assert policy_faults("prefix_aware", {option: least}) == policy_faults("prefix_aware", {option: most}) == []
     assert policy_faults("prefix_aware", {option: least - 1})
     assert policy_faults("prefix_aware", {option: most + 1})
+
+
+WANTING = Settings.model_validate(
+    {
+        "share": "redis://cache",
+        "workers": ["http://a:1", {"url": "http://b:1", "kv_events": "tcp://b:5557"}],
+    }
+)
+
+
+def test_with_every_library_installed_nothing_is_missing() -> None:
+    assert missing_extras(WANTING) == []
+
+
+def test_a_setting_whose_library_is_missing_is_a_fault_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("router.plugins.find_spec", lambda name: None)
+    assert missing_extras(WANTING) == [
+        "share: needs a library that is not installed: pip install 'prefix-router[redis]'",
+        "workers[1].kv_events: needs a library that is not installed: pip install 'prefix-router[events]'",
+    ]
+
+
+def test_who_asks_for_no_extra_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.plugins.find_spec", lambda name: None)
+    assert missing_extras(Settings()) == []

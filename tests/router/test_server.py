@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from router.server import bind
+from router.processes.listeners import bind
 from tests.support.processes import Program, gateway, mock_workers, running, until
 
 BODY = {"model": "mock-model", "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 30}
@@ -217,12 +217,3 @@ def test_the_access_log_is_written_to_its_end(tmp_path: Path) -> None:
         assert program.stop() == 0
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["status"] for line in lines if line["path"] == CHAT] == [200] * 3
-
-
-def test_a_bound_port_is_not_listening_and_may_not_be_bound_again() -> None:
-    with bind("127.0.0.1", 0) as listener, socket.socket() as client:
-        with pytest.raises(ConnectionRefusedError):
-            client.connect(listener.getsockname())
-        listener.listen()
-        with pytest.raises(OSError, match="in use"):
-            bind(*listener.getsockname())

@@ -8,8 +8,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from router.layers import SettingsError, load
+from router.layers import SettingsError, effective, load
 from router.settings import Settings
+from router.types import KvSource
 
 EXAMPLE = """
 listen: {host: 127.0.0.1, port: 8080, processes: 1, tls: {certificate: null, key: null}}
@@ -28,6 +29,13 @@ shutdown: {grace_seconds: 3, drain_seconds: 600}
 share: null                                # redis://…
 log: {access: stderr, level: info}
 """  # noqa: E501 - as it stands in the contract, so that it can be compared with it
+
+
+# What joined since; whoever adds a setting adds it here too.
+JOINED = {
+    ".log.hashes", ".routing.replicas", ".routing.slo.per_uncached_token_ms", ".routing.slow_start_seconds",
+    ".routing.table_hashes", ".signals.queue_seconds",
+}  # fmt: skip
 
 
 def read(text: str = "", environment: dict[str, str] | None = None) -> Settings:
@@ -63,7 +71,9 @@ def test_every_setting_of_the_contract_s_example_exists_and_none_is_missing() ->
         return {path}
 
     ours = paths(Settings().model_dump(exclude={"workers"}), "")
-    assert ours - paths({key: value for key, value in shown.items() if key != "workers"}, "") <= {".log.hashes"}
+    theirs = paths({key: value for key, value in shown.items() if key != "workers"}, "")
+    assert theirs - ours == set()
+    assert ours - theirs <= JOINED
 
 
 def test_a_worker_may_be_a_plain_url() -> None:
@@ -134,7 +144,28 @@ def test_every_fault_is_told_at_once_with_its_path() -> None:
         ("shutdown: {drain_seconds: .nan}", "shutdown.drain_seconds"),
         ("log: {level: loud}", "log.level"),
         ("queue: {max: -1}", "queue.max"),
-        ("listen: {processes: 2}", "listen.processes: expected 1"),
+        ("listen: {processes: -1}", "listen.processes: "),
+        ("listen: {processes: 257}", "listen.processes: "),
+        ("listen: {processes: many}", "listen.processes: "),
+        ("routing: {shadow: [random]}", "routing.shadow: "),
+        ("routing: {replicas: 0}", "routing.replicas: "),
+        ("routing: {table_hashes: 10}", "routing.table_hashes: "),
+        ("routing: {slow_start_seconds: -1}", "routing.slow_start_seconds: "),
+        ("routing: {slow_start_seconds: .nan}", "routing.slow_start_seconds: "),
+        ("routing: {slo: {first_token_ms: 0}}", "routing.slo.first_token_ms: "),
+        ("routing: {slo: {per_uncached_token_ms: -1}}", "routing.slo.per_uncached_token_ms: "),
+        ("signals: {queue_seconds: -0.1}", "signals.queue_seconds: "),
+        ("signals: {queue_seconds: 61}", "signals.queue_seconds: "),
+        ("signals: {queue_second: 1}", "signals.queue_second: there is no such setting"),
+        ("share: 7", "share: "),
+        ("share: redis", "share: "),
+        ("share: redis://", "share: "),
+        ("share: http://cache:6379", "share: "),
+        ("workers: [{url: 'http://a:1', kv_events: a:5557}]", "workers[0].kv_events.endpoint: "),
+        ("workers: [{url: 'http://a:1', kv_events: 'http://a:5557'}]", "workers[0].kv_events.endpoint: "),
+        ("workers: [{url: 'http://a:1', kv_events: {bind: true}}]", "workers[0].kv_events.endpoint: "),
+        ("workers: [{url: 'http://a:1', kv_events: {endpoint: 'tcp://a:1', tpic: x}}]", "workers[0].kv_events.tpic: "),
+        ("workers: [{url: 'http://a:1', kv_events: {endpoint: 'tcp://a:1', bind: 7}}]", "workers[0].kv_events.bind: "),
     ],
 )
 def test_a_fault_names_its_setting_and_what_was_expected(text: str, fault: str) -> None:
@@ -146,9 +177,7 @@ def test_a_fault_names_its_setting_and_what_was_expected(text: str, fault: str) 
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        ("routing: {shadow: random}", "routing.shadow"),
         ("routing: {resume: true}", "routing.resume"),
-        ("share: redis://x", "share"),
         ("models: {a: {}}", "models"),
         ("discovery: {file: workers.yaml}", "discovery.file"),
         ("discovery: {dns: x}", "discovery.dns"),
@@ -157,6 +186,29 @@ def test_a_fault_names_its_setting_and_what_was_expected(text: str, fault: str) 
 )
 def test_reserved_names_take_no_value_yet_and_say_so(text: str, path: str) -> None:
     assert faults(text) == [f"{path}: this is not supported yet; leave it empty"]
+
+
+def test_where_a_worker_publishes_its_events_may_be_plain_or_told_in_full() -> None:
+    settings = read("""
+        workers:
+          - {url: 'http://a:1', kv_events: 'tcp://a:5557'}
+          - {url: 'http://b:1', kv_events: {endpoint: 'ipc:///run/kv', bind: true, topic: kv-events}}
+          - http://c:1
+    """)
+    sources = [worker.worker().kv_events for worker in settings.workers]
+    assert sources == [KvSource("tcp://a:5557"), KvSource("ipc:///run/kv", bind=True, topic="kv-events"), None]
+
+
+@pytest.mark.parametrize("url", ["redis://cache:6379/0", "rediss://user:word@cache/1", "unix:///run/redis.sock"])
+def test_replicas_share_over_any_address_that_redis_knows(url: str) -> None:
+    assert read(f"share: {url}").share == url
+
+
+def test_a_shared_secret_in_an_address_is_masked() -> None:
+    settings, origins = load([("file", {"share": "redis://:s3cret@cache:6379"})], {})
+    shown = {path: value for path, value, _ in effective(settings, origins)}["share"]
+    assert "s3cret" not in shown
+    assert "cache:6379" in shown
 
 
 def test_a_setting_that_nothing_reads_is_refused_like_the_reserved_ones() -> None:

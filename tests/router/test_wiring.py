@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from random import Random
 
 import pytest
 
@@ -130,3 +131,38 @@ def test_a_panic_is_logged_when_it_begins_and_when_it_ends(caplog: pytest.LogCap
     _log_panic(Panicked(True))
     _log_panic(Panicked(False))
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+# What joined to decide better.
+
+
+async def test_who_is_alone_or_shares_trusts_no_home_blindly_and_others_do() -> None:
+    assert Gateway(settings()).house.mind._trust == 0
+    assert Gateway(settings(share="redis://cache", routing={"replicas": 3})).house.mind._trust == 0
+    assert Gateway(settings(routing={"replicas": 3})).house.mind._trust > 0
+
+
+async def test_the_size_of_the_table_and_the_slow_start_come_from_the_settings() -> None:
+    gateway = Gateway(settings(routing={"table_hashes": 5000, "slow_start_seconds": 7}))
+    assert gateway.fleet.slow_start_seconds == 7
+    assert gateway.house.mind.holders.limit == 5000
+
+
+async def test_the_promise_comes_from_the_settings_in_seconds() -> None:
+    slo = Gateway(settings(routing={"slo": {"first_token_ms": 250, "per_uncached_token_ms": 2}})).house.slo
+    assert (slo.first_token, slo.per_uncached_token) == (0.25, 0.002)
+
+
+async def test_a_shadow_is_built_beside_the_policy_and_shares_no_dice_with_it() -> None:
+    gateway = Gateway(settings(routing={"policy": "random", "shadow": "power_of_two"}))
+    assert type(gateway.house.shadow).__module__ == "router.policies.power_of_two"
+    assert type(gateway.house.mind.policy).__module__ == "router.policies.random"
+    own = {id(each) for each in vars(gateway.house.mind.policy).values() if isinstance(each, Random)}
+    theirs = {id(each) for each in vars(gateway.house.shadow).values() if isinstance(each, Random)}
+    assert own
+    assert theirs
+    assert not own & theirs, "what the shadow throws would change where requests go"
+
+
+async def test_without_a_shadow_nobody_is_asked() -> None:
+    assert Gateway(settings()).house.shadow is None

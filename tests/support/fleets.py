@@ -62,20 +62,32 @@ def fleet_of(workers: Iterable[str | Worker] | int, limits: Thresholds | None = 
 
 
 class Burden:
-    def __init__(self, in_flight: int, traffic: float) -> None:
+    def __init__(self, in_flight: int, traffic: float, elsewhere: int = 0, pace: float | None = None) -> None:
         self.in_flight = in_flight
         self.traffic = traffic
+        self.elsewhere = elsewhere
+        self.pace = pace
 
 
 class Look:
-    """A candidate that is nothing but its numbers."""
+    """A candidate that is nothing but its numbers. It is as fast as its weight says, unless told otherwise."""
 
     def __init__(
-        self, name: str, *, weight: float = 1.0, in_flight: int = 0, traffic: float = 0.0, waiting: float = 0.0
+        self,
+        name: str,
+        *,
+        weight: float = 1.0,
+        speed: float | None = None,
+        in_flight: int = 0,
+        elsewhere: int = 0,
+        traffic: float = 0.0,
+        waiting: float = 0.0,
+        pace: float | None = None,
     ) -> None:
         self.id = name
         self.weight = weight
-        self.load = Burden(in_flight, traffic)
+        self.speed = weight if speed is None else speed
+        self.load = Burden(in_flight, traffic, elsewhere, pace)
         self.waiting = waiting
 
     def __repr__(self) -> str:
@@ -135,11 +147,12 @@ class Stage:
         options: Mapping[str, Any] | None = None,
         ladder: Ladder | None = None,
         holders: Holders | None = None,
+        alone: bool = True,
     ) -> None:
         self.now = 0.0
         self.fleet = fleet_of(workers)
         built = build_policy(policy, options or {}, PolicyTools(self.fleet.ring, Random(7)))
-        self.mind = Mind(self.fleet, built, ladder, holders)
+        self.mind = Mind(self.fleet, built, ladder, holders, alone=alone)
 
     def weigh(self, what: bytes | Prompt, who: Caller | None = None, *, count: bool = True) -> Ask:
         prompt = what if isinstance(what, Prompt) else prompt_of(what)

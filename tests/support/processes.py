@@ -66,12 +66,13 @@ def mock_workers(count: int, *flags: str) -> Iterator[list[Program]]:
 
 
 @contextmanager
-def gateway(workers: list[str], *flags: str, **settings: Any) -> Iterator[Program]:
-    """A gateway process in front of these workers, once all of them are ready."""
+def gateway(workers: list[str], /, *flags: str, **settings: Any) -> Iterator[Program]:
+    """A gateway process in front of these workers, or of those of the settings, once all of them are ready."""
+    count = len(workers or settings.get("workers", ()))
     named = [flag for url in workers for flag in ("--worker", url)]
     quiet = {"log.access": "none", "shutdown.grace_seconds": 0}
     with running("router", "serve", "--port", "0", *named, *flags, settings=quiet | settings) as program:
-        until(lambda: ready_workers(program.url) == len(workers))
+        until(lambda: ready_workers(program.url) == count)
         yield program
 
 

@@ -183,12 +183,13 @@ class Peer:
 
 @dataclass
 class Worker:
-    """Answers POSTs by `answer`, probes by itself, and counts.
+    """Answers POSTs by `answer`, scrapes by `metrics`, probes by itself, and counts.
 
     started, finished, aborted: generations, which are answers that are no refusal; aborted ones lost their peer
     """
 
     answer: Answer | Callable[[Seen], Answer] = field(default_factory=reply)
+    metrics: bytes | Answer = b"# it says nothing of itself\n"
     models: Sequence[str] = ("m",)
     key: str | None = None  # asked for on every path
     healthy: int | float = 200  # the status of a probe; after `healthy_at` on the loop's clock
@@ -200,6 +201,7 @@ class Worker:
     def __post_init__(self) -> None:
         self.requests: list[Seen] = []
         self.probes: list[Seen] = []
+        self.scrapes: list[Seen] = []
         self.started = self.finished = self.aborted = self.sent = self.accepted = self.most_at_once = 0
         self.aborted_at: list[float] = []
         self.port = 0
@@ -284,6 +286,8 @@ class Worker:
         length = int(seen.one("content-length") or 0)
         assert not seen.all("transfer-encoding"), "the gateway sends lengths"
         seen.body = await peer.exactly(length)
+        if seen.method == "GET" and seen.target.endswith(b"/metrics"):
+            return await self._scrape(peer, seen)
         if seen.method == "GET":
             return await self._probe(peer, seen)
         self.requests.append(seen)
@@ -299,6 +303,17 @@ class Worker:
         assert version == b"HTTP/1.1"
         pairs = [line.split(b":", 1) for line in lines]
         return Seen(method.decode(), target, [(name, value.strip()) for name, value in pairs], b"", connection)
+
+    async def _scrape(self, peer: Peer, seen: Seen) -> bool:
+        self.scrapes.append(seen)
+        if isinstance(self.metrics, Answer):
+            return await self._send(peer, self.metrics)
+        if self.key is not None and seen.one("authorization") != f"Bearer {self.key}".encode():
+            answer = reply(b"{}", 401)
+        else:
+            answer = Answer(headers=(("content-type", "text/plain"),), pieces=(self.metrics,))
+        await peer.write(answer.head() + b"".join(each for each in answer.pieces if isinstance(each, bytes)))
+        return True
 
     async def _probe(self, peer: Peer, seen: Seen) -> bool:
         self.probes.append(seen)

@@ -7,6 +7,7 @@ import pytest
 
 from router.contracts import Ask, Ranked
 from router.core.choose import Choice, choose
+from router.core.easing import HandOver, SlowStart
 from router.core.fleet import Fleet
 from router.core.health import PROBE_OK, REQUEST_FAILED
 from router.types import Reason
@@ -137,6 +138,46 @@ def test_where_no_affinity_was_applied_the_reason_stays_load(ask: Ask) -> None:
     fleet = fleet_of([worker("w0", max_in_flight=1), worker("w1")])
     fleet.seats["w0"].load.charge(1.0, 0.0, streaming=True)
     assert chosen(first(fleet, InOrder("w0", "w1", reason=Reason.LOAD), ask)) == ("w1", Reason.LOAD, ("w0",))
+
+
+def test_a_worker_is_full_of_what_all_processes_of_this_machine_sent_it() -> None:
+    fleet = fleet_of([worker("w0", max_in_flight=3), worker("w1")])
+    load = fleet.seats["w0"].load
+    load.charge(1.0, 0.0, streaming=True)
+    load.hear_siblings(1, 0, 0.0)
+    assert chosen(first(fleet, InOrder("w0", "w1")))[0] == "w0"
+    load.hear_siblings(2, 0, 0.0)
+    assert chosen(first(fleet, InOrder("w0", "w1"))) == ("w1", Reason.SPILL, ("w0",))
+
+
+def test_a_worker_that_starts_slowly_is_passed_over_while_another_fits() -> None:
+    fleet = fleet_of(2)
+    seat = fleet.seats["w0"]
+    seat.easing = SlowStart(0.0, 20.0)
+    assert chosen(first(fleet, InOrder("w0", "w1"), now=1.0))[0] == "w0"
+    seat.load.charge(1.0, 0.0, streaming=True)
+    assert chosen(first(fleet, InOrder("w0", "w1"), now=1.0)) == ("w1", Reason.SPILL, ("w0",))
+    assert chosen(first(fleet, InOrder("w0", "w1"), now=20.0)) == ("w0", Reason.HOME, ())
+
+
+def test_where_nobody_else_fits_a_worker_that_is_eased_is_used_all_the_same() -> None:
+    fleet = fleet_of([worker("w0"), worker("w1", max_in_flight=1)])
+    fleet.seats["w1"].load.charge(1.0, 0.0, streaming=True)
+    fleet.seats["w0"].easing = HandOver(0.0, 10.0)
+    assert chosen(first(fleet, InOrder("w0", "w1"), now=10.0)) == ("w0", Reason.HOME, ())
+    assert chosen(first(fleet, InOrder("w1", "w0"), now=10.0)) == ("w0", Reason.SPILL, ("w1",))
+
+
+def test_a_worker_that_hands_over_loses_its_prompts_one_after_the_other() -> None:
+    fleet = fleet_of(2)
+    fleet.seats["w0"].easing = HandOver(0.0, 10.0)
+    asks = [ask_of(f"prompt number {at} ".encode() * 10) for at in range(100)]
+    left = [
+        sum(chosen(first(fleet, InOrder("w0", "w1"), ask, now=now))[0] == "w0" for ask in asks) for now in (0, 5, 10)
+    ]
+    assert left[0] == 100
+    assert 30 <= left[1] <= 70
+    assert left[2] == 0
 
 
 def test_choosing_changes_nothing() -> None:

@@ -70,6 +70,15 @@ def test_depths_ascend_within_the_prompt_and_each_has_one_hash(text: bytes, seed
     assert prefix.tokens == len(text) / 4
 
 
+@given(prompts, seeds, st.floats(0.5, 16))
+def test_a_prompt_is_as_many_tokens_long_as_its_bytes_make_and_that_changes_no_hash(
+    text: bytes, seed: int, bytes_a_token: float
+) -> None:
+    plain, told = fingerprint(text, seed), fingerprint(text, seed, bytes_a_token)
+    assert (told.tokens, told.bytes_a_token) == (len(text) / bytes_a_token, bytes_a_token)
+    assert (told.depths, told.hashes, told.whole) == (plain.depths, plain.hashes, plain.whole)
+
+
 # Sharing.
 
 

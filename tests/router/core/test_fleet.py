@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.fleet import MOST_CACHED, Fleet, Seat
+from router.core.easing import HandOver, SlowStart
+from router.core.fleet import MOST_CACHED, SETTLED_SECONDS, Fleet, Seat
 from router.core.health import PROBE_FAILED, PROBE_OK, REQUEST_FAILED, REQUEST_OK, Signal
 from router.types import Worker, WorkerState, worker_from_url
 from tests.support.fleets import down, drain, fleet_of, named, ready, undrain, worker
@@ -181,6 +182,77 @@ def test_a_change_is_told_with_its_cause_and_only_when_there_is_one() -> None:
     changed = fleet.feed(seat, PROBE_FAILED, 0.0, "HTTP 500")
     assert changed is not None
     assert (changed.worker, changed.after, changed.cause) == ("w0", WorkerState.SUSPECT, "HTTP 500")
+
+
+# Eased in and out.
+
+
+def join(fleet: Fleet, name: str, now: float) -> Seat:
+    """A worker comes to a fleet at work, and is ready."""
+    fleet.reconcile([*(seat.worker for seat in fleet.seats.values()), worker(name)])
+    ready(fleet, fleet.seats[name], now=now)
+    return fleet.seats[name]
+
+
+def test_a_fleet_that_starts_together_starts_at_once() -> None:
+    fleet = Fleet()
+    fleet.reconcile([worker(name) for name in named(4)])
+    for at, seat in enumerate(fleet.seats.values()):
+        ready(fleet, seat, now=at * SETTLED_SECONDS / 4)
+    assert [seat.easing for seat in fleet.seats.values()] == [None] * 4
+
+
+def test_a_worker_that_joins_others_at_work_starts_slowly() -> None:
+    fleet = fleet_of(2)
+    seat = join(fleet, "new", 100.0)
+    assert isinstance(seat.easing, SlowStart)
+    assert (seat.easing.begin, seat.easing.until) == (100.0, 100.0 + fleet.slow_start_seconds)
+    assert [other.easing for name, other in fleet.seats.items() if name != "new"] == [None, None]
+
+
+def test_a_worker_that_joins_none_that_works_starts_at_once() -> None:
+    fleet = fleet_of(2)
+    for seat in fleet.seats.values():
+        down(fleet, seat)
+    assert join(fleet, "new", 100.0).easing is None
+
+
+def test_no_worker_starts_slowly_where_that_is_turned_off() -> None:
+    fleet = fleet_of(2)
+    fleet.slow_start_seconds = 0.0
+    assert join(fleet, "new", 100.0).easing is None
+
+
+def test_a_worker_that_comes_back_from_the_dead_starts_slowly_again_and_one_that_was_suspected_does_not() -> None:
+    fleet = fleet_of(3)
+    dead, suspected = fleet.seats["w0"], fleet.seats["w1"]
+    down(fleet, dead, 100.0)
+    fleet.feed(suspected, PROBE_FAILED, 100.0)
+    for _ in range(4):
+        fleet.feed(dead, PROBE_OK, 110.0)
+        fleet.feed(suspected, PROBE_OK, 110.0)
+    fleet.feed(dead, REQUEST_OK, 111.0)
+    assert dead.health.state is suspected.health.state is WorkerState.READY
+    assert isinstance(dead.easing, SlowStart)
+    assert suspected.easing is None
+
+
+def test_a_worker_that_hands_over_is_eased_until_it_drains() -> None:
+    fleet = fleet_of(2)
+    seat = fleet.seats["w0"]
+    fleet.hand_over(seat, 10.0, 60.0)
+    assert isinstance(seat.easing, HandOver)
+    assert seat.easing.until == 70.0
+    assert ids(fleet.candidates(None)) == ["w0", "w1"]
+    drain(fleet, seat)
+    assert seat.easing is None
+
+
+def test_a_worker_s_speed_is_its_weight_until_more_is_known() -> None:
+    fleet = fleet_of([worker("w0", weight=3.0), worker("w1")])
+    assert [seat.speed for seat in fleet.seats.values()] == [3.0, 1.0]
+    fleet.reconcile([worker("w0", weight=2.0), worker("w1")])
+    assert [seat.speed for seat in fleet.seats.values()] == [2.0, 1.0]
 
 
 # Models.

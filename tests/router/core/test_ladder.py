@@ -54,11 +54,17 @@ def test_a_prefix_with_its_fair_share_or_less_stays_its_own_key() -> None:
     assert key.depth == 64
 
 
-def test_with_one_worker_half_of_the_traffic_is_not_hot() -> None:
+@pytest.mark.parametrize(("each", "hot"), [(2, True), (3, True), (5, False), (8, False)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_prefix_is_hot_from_a_quarter_of_a_worker_s_equal_part_of_the_traffic_on(
+    each: int, hot: bool, workers: int
+) -> None:
+    """One request in `each * workers` begins with it."""
     ladder = Ladder()
-    for at in range(400):
-        key = ladder.note(with_tail(at, HEAD if at % 2 else bytes([at % 256, at // 256]) * 1000), 1)
-    assert key.depth == 64
+    for at in range(900):
+        ours = at % (each * workers) == 0
+        ladder.note(with_tail(at, HEAD if ours else f"{at:06}".encode() * 400), workers)
+    assert (ladder.look(with_tail(901), workers).hot_depth > 0) is hot
 
 
 def test_when_all_rungs_are_hot_the_deepest_is_the_key() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from router.events import Finished
 from router.observe import access_log
@@ -175,3 +178,39 @@ def test_closing_twice_is_as_good_as_once(bus: Bus, tmp_path: Path) -> None:
     log = AccessLog(bus, str(tmp_path / "log"))
     log.close()
     log.close()
+
+
+@given(sizes=st.lists(st.integers(1, 300), max_size=30), most=st.integers(50, 200))
+def test_what_is_written_at_once_is_whole_lines_within_the_bound(sizes: list[int], most: int) -> None:
+    lines = [b"x" * (size - 1) + b"\n" for size in sizes]
+    made = list(access_log.batches(lines, most))
+    assert b"".join(made) == b"".join(lines)
+    assert all(not data or data.endswith(b"\n") for data in made)
+    assert all(len(data) <= most or data.count(b"\n") == 1 for data in made)
+    assert list(access_log.batches(lines, None)) == [b"".join(lines)]
+
+
+def test_lines_of_several_processes_on_one_pipe_stay_whole(tmp_path: Path) -> None:
+    """A pipe that is full takes up to `PIPE_BUF` bytes in one piece, and cuts what is longer."""
+    write = """
+import sys
+from router.events import Finished
+from router.observe.access_log import AccessLog
+from router.observe.bus import Bus
+bus = Bus()
+log = AccessLog(bus, "stdout", shared=True)
+for at in range(3000):
+    bus.emit(Finished(f"{sys.argv[1]}-{at}", "/p" * (at % 100), "m", 200))
+log._stop.set()
+log._thread.join()
+"""
+    reader, writer = os.pipe()
+    writers = [subprocess.Popen([sys.executable, "-c", write, str(at)], stdout=writer) for at in range(3)]
+    os.close(writer)
+    with os.fdopen(reader, "rb") as read:
+        data = b"".join(iter(lambda: read.read1(3000), b""))
+    assert [each.wait() for each in writers] == [0, 0, 0]
+    seen = [line["request_id"] for line in lines(data)]
+    assert len(seen) == 9000
+    for at in range(3):
+        assert [name for name in seen if name.startswith(f"{at}-")] == [f"{at}-{n}" for n in range(3000)]

@@ -5,7 +5,7 @@ from typing import Any
 
 from router.events import Chosen, Finished
 from router.observe.bus import Bus
-from router.observe.decisions import LATEST, Decisions
+from router.observe.decisions import LATEST, Decisions, joined
 
 
 def chosen(name: str = "r1", at: float = 10.0, **fields: Any) -> Chosen:
@@ -45,6 +45,13 @@ def test_only_so_many_are_kept() -> None:
     assert len(rows) == LATEST
     assert rows[0]["request_id"] == f"r{LATEST + 9}"
     assert len(kept(*(chosen() for _ in range(9)), latest=4)) == 4
+
+
+def test_those_of_several_processes_are_joined_by_their_age() -> None:
+    one, other = kept(chosen("r1", 1.0), chosen("r3", 3.0)), kept(chosen("r2", 2.0), chosen("r4", 4.0))
+    assert [row["request_id"] for row in joined([one, other])] == ["r4", "r3", "r2", "r1"]
+    assert [row["request_id"] for row in joined([one, other], latest=1)] == ["r4"]
+    assert joined([]) == []
 
 
 def test_a_request_that_chose_nobody_has_no_row() -> None:

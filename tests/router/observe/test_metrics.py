@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.fleet import Fleet
-from router.events import AttemptFailed, Event, Finished, FirstToken, Panicked, Queued, WorkerLeft
+from router.events import AttemptFailed, Event, Finished, FirstToken, Panicked, Queued, Shadowed, WorkerLeft
 from router.observe.bus import Bus
 from router.observe.metrics import Metrics
 from tests.support.client import post
@@ -24,7 +24,10 @@ class Meters:
         self.bus = Bus()
         self.fleet: Fleet = fleet_of(worker(name, models=("m", "n")) for name in names or ("a", "b"))
         self.waiting = 0
-        self.metrics = Metrics(self.bus, self.fleet, [CHAT, "/v1/models"], lambda: self.waiting, "prefix_cost", 0.3)
+        self.heard: dict[str, dict[tuple[str, ...], float]] = {}
+        self.metrics = Metrics(
+            self.bus, self.fleet, [CHAT, "/v1/models"], lambda: self.waiting, "prefix_cost", lambda: self.heard
+        )
 
     def tell(self, *events: Event) -> None:
         for event in events:
@@ -63,13 +66,20 @@ EVERYTHING: list[Event] = [
     done(usage_reported=False, cached_tokens=None),
     refused(),
     AttemptFailed("a", "refused", True, "home", "m", 10),
-    FirstToken("m", 0.2),
+    FirstToken("m", 0.2, 0.3),
     Queued(0.5, True),
+    Shadowed("random", True, 300.0, 100.0),
 ]
+HEARD: dict[str, dict[tuple[str, ...], float]] = {
+    "shared": {("sent",): 3, ("received",): 2, ("dropped",): 0, ("garbage",): 0},
+    "kv_matches": {("matched",): 5, ("fallback",): 1},
+    "kv_events": {("a", "stored"): 7, ("b", "gap"): 1},
+}
 
 
 def test_every_metric_of_the_contract_is_there_with_its_labels(meters: Meters) -> None:
     meters.tell(*EVERYTHING)
+    meters.heard = HEARD
     shown = {(name, frozenset(key for key, _ in labels)) for name, labels in meters.samples()}
     for name, labels in COUNTERS_AND_GAUGES.items():
         assert (name, frozenset(labels)) in shown
@@ -194,9 +204,50 @@ def test_cached_tokens_are_counted_only_where_they_were_reported(meters: Meters)
 
 
 def test_first_tokens_in_time_meet_the_target(meters: Meters) -> None:
-    meters.tell(FirstToken("m", 0.3), FirstToken("m", 0.31), FirstToken("m", 0.1))
+    """Each request has its own allowance: a long prompt that nobody holds may take longer."""
+    meters.tell(FirstToken("m", 0.3, 0.3), FirstToken("m", 0.31, 0.3), FirstToken("m", 0.31, 0.8))
     assert meters.value("slo_requests_total", model="m", met="true") == 2
     assert meters.value("slo_requests_total", model="m", met="false") == 1
+
+
+def test_predictions_are_compared_with_what_was_delivered_only_where_usage_came(meters: Meters) -> None:
+    meters.tell(done(), done(predicted_cached_tokens=36), done(cached_tokens=None, predicted_cached_tokens=1000),
+                done(usage_reported=False, cached_tokens=None, predicted_cached_tokens=1000))  # fmt: skip
+    assert meters.value("predicted_cached_tokens_total", model="m", worker="a") == 2100
+    assert meters.value("reported_predicted_cached_tokens_total", model="m", worker="a") == 100
+    assert meters.value("cached_prediction_ratio", model="m", worker="a") == 1.2
+
+
+def test_a_worker_of_which_nothing_was_predicted_has_no_ratio(meters: Meters) -> None:
+    meters.tell(done(predicted_cached_tokens=0))
+    assert meters.value("cached_prediction_ratio", model="m", worker="a") is None
+
+
+def test_affinity_saved_what_was_cached_beyond_chance_and_never_less_than_nothing(meters: Meters) -> None:
+    meters.tell(done(chance_cached_tokens=20), done(chance_cached_tokens=1000), done(cached_tokens=None),
+                done(status=500, chance_cached_tokens=0))  # fmt: skip
+    assert meters.value("affinity_saved_tokens_total", model="m") == 40
+
+
+def test_what_the_shadow_would_have_done_is_counted_by_whether_it_differs(meters: Meters) -> None:
+    meters.tell(Shadowed("random", True, 300.0, 100.0), Shadowed("random", False, 50.0, 50.0))
+    assert meters.value("shadow_decisions_total", policy="random", differs="true") == 1
+    assert meters.value("shadow_decisions_total", policy="random", differs="false") == 1
+    assert meters.value("shadow_cost_tokens_total", policy="random") == 350
+    assert meters.value("shadow_made_tokens_total", policy="random") == 150
+
+
+def test_counts_that_others_keep_show_as_they_stand_and_go_with_their_worker(meters: Meters) -> None:
+    meters.heard = HEARD
+    for _ in range(2):
+        assert meters.value("kv_matches_total", result="matched") == 5, "a scrape does not add to them"
+        assert meters.value("shared_total", kind="sent") == 3
+        assert meters.value("kv_events_total", worker="a", kind="stored") == 7
+    meters.fleet.reconcile([worker("b", models=("m", "n"))])
+    meters.tell(WorkerLeft("a"))
+    meters.heard = {**HEARD, "kv_events": {("b", "gap"): 1}}
+    assert meters.value("kv_events_total", worker="a", kind="stored") is None
+    assert meters.value("kv_events_total", worker="b", kind="gap") == 1
 
 
 def test_buckets_reach_ten_minutes(meters: Meters) -> None:
@@ -252,3 +303,44 @@ async def test_choices_and_further_attempts_are_counted_as_they_were_made(stage:
     assert [value for name, value in shown.items() if "_retries_total" in name] == [1]
     assert [value for name, value in shown.items() if "_requests_total{" in name and "503" in name] == [1]
     assert sum(value for name, value in shown.items() if "_worker_failures_total" in name) == 2
+
+
+def test_a_snapshot_has_every_counter_and_histogram_and_says_where_workers_stand(meters: Meters) -> None:
+    meters.tell(*EVERYTHING)
+    seat = meters.fleet.seats["a"]
+    seat.load.charge(50.0, 0.0, streaming=False)
+    meters.waiting = 2
+    taken = meters.metrics.snapshot()
+    shown = {name for name, _ in meters.samples()}
+    assert {f"{each.removeprefix('prefix_router_')}_total" for each in taken.sums} & shown
+    for name, series in taken.sums.items():
+        plain = name.removeprefix("prefix_router_")
+        assert {f"{plain}_total", f"{plain}_sum"} & shown or not series
+    assert taken.gauges["in_flight"] == {("a",): [1], ("b",): [0]}
+    assert (taken.total("queued"), taken.total("outstanding_tokens")) == (2, 50.0)
+    assert taken.worker_at["prefix_router_cached_tokens"] == 1
+    assert taken.worker_at["prefix_router_worker_failures"] == 0
+
+
+def test_a_scrape_may_show_the_numbers_of_all_processes_and_then_its_own_again(meters: Meters) -> None:
+    other = Meters("a", "b", "c")
+    for each in (meters, other):
+        each.tell(*EVERYTHING)
+        each.heard = HEARD
+        each.fleet.seats["a"].load.charge(50.0, 0.0, streaming=False)
+    whole = meters.metrics.snapshot()
+    whole.add(other.metrics.snapshot())
+    own = meters.samples()
+    shown = {}
+    for family in text_string_to_metric_families(meters.metrics.scrape(whole).decode()):
+        shown.update({(each.name.removeprefix("prefix_router_"), frozenset(each.labels.items())): each.value
+                      for each in family.samples})  # fmt: skip
+    for key, value in own.items():
+        name = key[0]
+        once = name.startswith(
+            ("worker_state", "build_info", "panic", "config_reload_failed", "queued", "cached_prediction_ratio")
+        )
+        assert shown[key] == (value if once else 2 * value), key
+    assert shown["in_flight", frozenset({("worker", "c")})] == 0
+    assert shown["build_info", next(labels for name, labels in own if name == "build_info")] == 1
+    assert meters.samples() == own

@@ -1,0 +1,136 @@
+"""One of several processes: a whole gateway that shares its load, its counts and its admin with its siblings.
+
+It ends when the parent says so, when it gets a signal itself, and when the parent is gone. Only the parent's word ends
+it at once: a signal to the whole process group would else count twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType
+
+from router.clock import monotonic
+from router.core.health import STARTING
+from router.events import Chosen, Finished
+from router.observe.own_log import set_up_logging
+from router.processes.messages import BEGIN, CHANGE, COUNT, COUNTED, CUT, DECISIONS, LISTENING, STOP, decode_change
+from router.processes.supervisor import SIGNALS, Inheritance
+from router.server import Server, is_fit, run, uvicorn_config
+from router.signals.line import Line
+from router.signals.load_sharing import LoadSharing
+from router.signals.load_table import Row
+from router.signals.siblings import MOST_PENDING, NEWS, Siblings
+from router.wiring import Gateway
+
+COUNTED_EVERY = 1.0  # seconds between two snapshots of the counts; so much may be lost when a process is killed
+ACQUAINTED_SECONDS, LOOK_SECONDS = 2.0, 0.01  # at most, for workers that do not answer their first probe
+START_SECONDS = 60.0  # for the parent's first answer; it may be busy with starting others
+
+
+def live(given: Inheritance) -> int:
+    """Serve until told to stop; the exit status."""
+    set_up_logging(given.settings.log.level, f"[{given.index}] ")
+    return run(Child(given, Gateway(given.settings, given.origins)), given.listener)
+
+
+class Child(Server):
+    def __init__(self, given: Inheritance, gateway: Gateway) -> None:
+        super().__init__(uvicorn_config(gateway, fast=is_fit()), gateway)
+        self._given = given
+        self._line = Line(self._told, self._answer)
+        gateway.family = given.family
+        gateway.before_serving = self._acquainted if given.successor else None
+        self._siblings = Siblings(self._line, gateway.share().receive)
+        row = Row(memoryview(given.table), given.index, given.processes)
+        self._load = LoadSharing(row, gateway.fleet, monotonic, gateway.house.freed)
+        self._tasks: list[asyncio.Task[None]] = []
+        gateway.bus.on(Chosen, self._load.note)
+        gateway.bus.on(Finished, self._load.note)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Hear what was changed before this process began, then serve."""
+        line, crew = self._line, self._gateway.crew
+        await line.open(self._given.line)
+        self._tasks.append(asyncio.create_task(self._orphaned(), name="until the parent is gone"))
+        try:
+            await line.ask(BEGIN, b"", START_SECONDS)
+        except (TimeoutError, ConnectionError):  # nobody is there to serve for
+            self.should_exit = True
+            return
+        crew.line, crew.look = line, self._load.look
+        self._load.start()
+        self._gateway.share().join(self._siblings)
+        await super().startup(sockets)
+
+    def listening(self, listener: socket.socket) -> None:
+        self._line.tell(LISTENING)
+        self._tasks.append(asyncio.create_task(self._count(), name="counts for the parent"))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._load.stop()
+        for task in self._tasks:
+            task.cancel()
+        self._line.tell(COUNTED, self._gateway.crew.counted())
+        await self._line.close()
+
+    async def _acquainted(self) -> None:
+        """A successor takes requests once its workers were asked how they do; until then they wait in its queue."""
+        await asyncio.sleep(0)  # the settings' workers are known now
+        seats = self._gateway.fleet.seats
+        for _ in range(int(ACQUAINTED_SECONDS / LOOK_SECONDS)):
+            if all(seat.health.state is not STARTING or seat.health.failed_probes for seat in seats.values()):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    # What the parent says.
+
+    def _told(self, kind: str, content: bytes) -> None:
+        if kind == NEWS:
+            self._siblings.receive(content)
+        elif kind == CHANGE:
+            self._gateway.crew.make(decode_change(content))
+        elif kind == STOP and not self.ending:
+            self.end(float(content))
+        elif kind == CUT:
+            if not self.ending:
+                self.end(0.0)
+            self.cut()
+
+    async def _answer(self, kind: str, content: bytes) -> bytes:
+        crew = self._gateway.crew
+        if kind == CHANGE:
+            crew.make(decode_change(content))
+        elif kind == COUNT:
+            self._line.tell(COUNTED, crew.counted())
+        elif kind == DECISIONS:
+            return crew.decided()
+        return b""
+
+    async def _count(self) -> None:
+        while True:
+            if self._line.pending < MOST_PENDING:
+                self._line.tell(COUNTED, self._gateway.crew.counted())
+            await asyncio.sleep(COUNTED_EVERY)
+
+    # How it ends.
+
+    async def _orphaned(self) -> None:
+        await self._line.ended.wait()
+        if not self.ending:
+            self.end(0.0)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.ending:
+            super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They were blocked when this process was started; one that came in the meantime is heard now."""
+        with super().capture_signals():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            yield

@@ -1,0 +1,50 @@
+"""What parent and processes say to each other: the kinds of their messages, and what the contents are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from router.observe.snapshot import Snapshot
+from router.types import Worker
+
+# A process tells. Its first question, `BEGIN`, is answered once it has heard every change made so far.
+BEGIN, LISTENING, COUNTED = "begin", "listening", "counted"
+# A process asks the parent, and for `CHANGE` and `DECISIONS` the parent asks every process.
+CHANGE, WHOLE, DECISIONS, PROCESSES = "change", "whole", "decisions", "processes"
+# The parent asks for a process's counts, which it tells before it answers: so older ones never overtake newer ones.
+COUNT = "count"
+# The parent tells: end within so many seconds of grace; end at once.
+STOP, CUT = "stop", "cut"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What an admin changed, fit to be made in every process. `over_seconds`: a drain that hands over for so long."""
+
+    kind: Literal["add", "remove", "drain", "undrain"]
+    worker_id: str
+    worker: Worker | None = None
+    over_seconds: float = 0.0
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """One process, as `GET /admin/processes` shows it. `answers`: it did, just now; else its last numbers are shown."""
+
+    index: int
+    pid: int
+    uptime_seconds: float
+    requests: int
+    in_flight: int
+    answers: bool = True
+
+
+def process_row(index: int, pid: int, uptime: float, counted: Snapshot, *, answers: bool = True) -> ProcessRow:
+    requests = int(counted.total("prefix_router_requests"))
+    return ProcessRow(index, pid, round(uptime, 3), requests, int(counted.total("in_flight")), answers)
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_change = msgspec.msgpack.Decoder(Change).decode
+decode_rows = msgspec.msgpack.Decoder(list[ProcessRow]).decode
+decode_lists = msgspec.msgpack.Decoder(list[bytes]).decode
