@@ -188,6 +188,7 @@ def _row(seat: Seat, now: float) -> dict[str, Any]:
         "in_flight": load.in_flight + load.elsewhere,
         "outstanding_tokens": round(load.charged + load.charged_elsewhere), "wait_tokens": round(seat.wait(now)),
         "weight": worker.weight, "dialect": worker.dialect, "max_in_flight": worker.max_in_flight,
-        "labels": dict(worker.labels), "prefill_tokens_per_second": None if load.pace is None else round(load.pace),
+        "labels": dict(worker.labels), "speed": round(seat.speed, 3),
+        "prefill_tokens_per_second": None if load.pace is None else round(load.pace),
         "failed_probes": seat.health.failed_probes, "failed_requests": seat.health.failed_requests,
     }  # fmt: skip

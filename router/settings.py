@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,6 +32,14 @@ class Part(BaseModel):
         if not isinstance(given, dict):
             return given
         return {name: value for name, value in given.items() if value is not None or name not in cls.model_fields}
+
+
+def _with_port(url: str) -> str:
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError(f"expected redis://HOST:PORT/DB, found {url.rpartition('@')[2]}") from None
+    return url
 
 
 def _not_yet(value: Any) -> Any:
@@ -220,7 +230,7 @@ class Settings(Part):
     auth: Auth = Auth()
     admin_token: SecretStr | None = None
     shutdown: Shutdown = Shutdown()
-    share: str | None = Field(None, pattern=r"^(redis|rediss|unix)://.+", description="redis://HOST:PORT/DB")
+    share: Annotated[str, AfterValidator(_with_port), Field(pattern=r"^(redis|rediss|unix)://.+")] | None = None
     log: Log = Log()
 
     @field_validator("admin_token")

@@ -62,7 +62,8 @@ class Gateway:
         mind = Mind(self.fleet, policy, holders=Holders(routing.table_hashes), alone=alone)
         self.house = House(settings, mind, dialects, self.bus.emit, monotonic, slo)
         if routing.shadow is not None:
-            self.house.shadow = build_policy(routing.shadow, {}, tools)
+            own = tools._replace(random=Random(dice.random()))  # noqa: S311 - so that it moves no dice of the policy
+            self.house.shadow = build_policy(routing.shadow, {}, own)
         self.house.tell_with(Journey)
         self.house.pass_through(settings.routing.pass_through, openai)
         self.catalogue = ModelCatalogue(self.fleet)

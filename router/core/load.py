@@ -33,10 +33,11 @@ class Load:
     waiting: requests whose first token has not come
     traffic: prompt tokens sent to it recently, halved every `HALF_LIFE`
     elsewhere, waiting_elsewhere, charged_elsewhere: the same of the other processes of this machine
+    apart: other gateways send here too, and do not say what
     remote: what other replicas said they have waiting and charged here, and until when that counts
     """
 
-    __slots__ = ("_due", "_head_since", "_penalised_at", "_queue", "charged", "charged_elsewhere", "elsewhere",
+    __slots__ = ("_due", "_head_since", "_penalised_at", "_queue", "apart", "charged", "charged_elsewhere", "elsewhere",
                  "in_flight", "pace", "penalty", "queue_until", "queued", "remote", "traffic", "waiting",
                  "waiting_elsewhere")  # fmt: skip
 
@@ -45,6 +46,7 @@ class Load:
         self.charged = 0.0
         self.waiting = 0
         self.traffic = 0.0
+        self.apart = False
         self.elsewhere = self.waiting_elsewhere = 0
         self.charged_elsewhere = 0.0
         self.remote: dict[str, tuple[int, float, float]] = {}
@@ -82,8 +84,8 @@ class Load:
 
     def left(self, now: float) -> float:
         """Of the tokens charged here, those that by the worker's pace are still to be computed."""
-        if self.pace is None or not self._queue:
-            return self.charged
+        if self.pace is None or not self._queue or self.apart:
+            return self.charged  # apart, nobody knows whose turn it is
         done = (now - self._head_since) * self.pace
         if done <= 0.0:
             return self.charged

@@ -18,11 +18,11 @@ from router.core.lengths import Lengths
 from router.core.load import Lease, Traffic
 from router.core.speed import set_speeds
 from router.core.steps import Text, last_rung, noted, steps_after
+from router.core.strangers import Strangers
 from router.prompt import IDS, Prompt
 from router.types import Fingerprint, Key, News
 
 NO_KEY = Key(0, 0, 0)
-FIRST_TRUST, TRUST_STEP = 0.3, 0.02
 FIRST_WORK, MEAN_STEP = 1000.0, 0.02  # tokens that a request is charged with, and how quickly the mean follows
 LEAST_WORK = 0.05  # of a prompt: reading it from the cache is not free
 MOSTLY, PACES_A_LOOK = 0.5, 16
@@ -59,7 +59,7 @@ class Mind:
         self._traffic = Traffic()
         self._turn = self._paces = 0
         self._mean_work = FIRST_WORK
-        self._trust = 0.0 if alone else FIRST_TRUST
+        self._strangers = None if alone else Strangers()
         self._seeds: dict[tuple[str | None, ...], int] = {}
 
     def weigh(
@@ -97,7 +97,8 @@ class Mind:
         if self.truth is not None:
             self.truth.overrule(prefix, held)
         hashes = noted(prefix, steps, text)
-        return Ask(prefix, key, held, seed, turn=turn, ages=ages, hashes=hashes, trust=self._trust)
+        trust = 0.0 if self._strangers is None else self._strangers.trust
+        return Ask(prefix, key, held, seed, turn=turn, ages=ages, hashes=hashes, trust=trust)
 
     def choose(self, ask: Ask, model: str | None, tried: Sequence[str], now: float) -> Choice | None:
         """The worker for this request now, or None when no usable worker fits."""
@@ -118,6 +119,8 @@ class Mind:
         if self.truth is not None:
             self.truth.sent(ask, seat, now)
         self._mean_work += MEAN_STEP * (new - self._mean_work)
+        if self._strangers is not None and _is_unknown(ask):
+            self._strangers.sent(home=self.fleet.ring.home(ask.key.value) == seat.id)
         lease = ask.lease = seat.load.charge(new, now, streaming=streaming)
         return lease
 
@@ -127,9 +130,13 @@ class Mind:
         if usage.prompt is not None:
             self.lengths.learn(ask.kind, ask.length, usage.prompt)
         if usage.cached is not None:
-            self.holders.learn(seat.id, ask.ages.get(seat.id), choice.expected, usage.cached)
-            if self._trust and usage.prompt:
-                self._learn_trust(ask, seat, usage.prompt, usage.cached)
+            expected = choice.expected
+            if self._strangers is not None:
+                known = ask.held.get(seat.id, 0) / prefix.bytes_a_token
+                expected = min(expected, known)  # what was only trusted in says nothing of the cache's room
+                if usage.prompt and _is_unknown(ask) and self.fleet.ring.home(ask.key.value) == seat.id:
+                    self._strangers.found((usage.cached - known) / max(usage.prompt - known, 1.0))
+            self.holders.learn(seat.id, ask.ages.get(seat.id), expected, usage.cached)
         lease = ask.lease
         if lease is not None and lease.prefill_seconds is not None:
             self._learn_pace(seat, prefix.tokens, lease.tokens, usage, lease.prefill_seconds)
@@ -145,21 +152,17 @@ class Mind:
         if self._paces % PACES_A_LOOK == 0:
             set_speeds(list(self.fleet.seats.values()))
 
-    def _learn_trust(self, ask: Ask, seat: Seat, prompt: int, cached: int) -> None:
-        """A home that nobody was known to have sent this prompt: how much of the rest did it hold?"""
-        known = ask.held.get(seat.id, 0)
-        if known < max(ask.key.depth, 1) and self.fleet.ring.home(ask.key.value) == seat.id:
-            tokens = known / ask.prefix.bytes_a_token
-            share = (cached - tokens) / max(prompt - tokens, 1.0)
-            self._trust += TRUST_STEP * (min(max(share, 0.01), 1.0) - self._trust)
-
     def failed(self, ask: Ask, seat: Seat, now: float) -> None:
         """A request failed there, which made the worker look idle: it is not."""
         seat.load.penalise(ask.prefix.tokens, now)
 
     def hear_queue(self, seat: Seat, waiting: int, now: float, lasting: float) -> None:
         """The worker says how many requests wait there, whoever sent them."""
-        seat.load.hear_queue(waiting, self._mean_work, now, lasting)
+        load, work = seat.load, self._mean_work
+        if self._strangers is not None:
+            load.apart = True
+            work = self._strangers.looked(load.waiting, load.charged)
+        load.hear_queue(waiting, work, now, lasting)
 
     def hear(self, news: News) -> None:
         """Another process or replica sent this: the worker holds it. Of workers unknown here nothing is kept."""
@@ -213,3 +216,8 @@ class Mind:
                 self._seeds.clear()
             self._seeds[parts] = seed
         return seed
+
+
+def _is_unknown(ask: Ask) -> bool:
+    """Nobody is known to hold this prompt as far as its key."""
+    return bool(ask.prefix.tokens) and max(ask.held.values(), default=0) < max(ask.key.depth, 1)

@@ -12,16 +12,17 @@ worker keeps what it computes, so tokens nobody holds yet are better placed wher
 by sixteen prompts of this length, so that it is silent while little has been sent. Waits are measured in prefill
 tokens, since prompts differ a hundredfold in length.
 
-Where other gateways send to the same workers and do not share what they know, the home of a prompt is trusted with a
-learnt share of what nobody here is known to have sent it: the ring makes them agree on the unknown.
+Where other gateways send to the same workers and do not share what they know, the home is trusted with a learnt share
+of what it is not known to hold, whoever else is known to hold it: the ring makes all of them meet there, and a prefix
+that has copies elsewhere returns. In the cost that share counts half as much again, since what is computed at home is
+found by the others, who look there too.
 
 Costs are divided by each worker's speed, so that they compare as times do. When the least costly worker would break
 the promise on the time to first token and another would keep it, the least costly of those that keep it is taken.
 
 Costs within 1% of the prompt are ties, and ties fall in ring order: among workers that hold something, in the ring
 order of the first rung, so that equal holders are always asked in the same order and a prefix returns home after a
-spill; among the others, in that of the key. A hot prefix has no home to return to: there the fewest requests in
-flight decide, and then the least traffic.
+spill; among the others, in that of the key. Of a hot prefix only those with the fewest requests in flight are equal.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from router.types import Reason
 
 LEAST_SHARE = 0.05
 LEAST_TRAFFIC = 1.0  # tokens; what has faded below is none, and too small to divide by
+HOMEWARD = 1.5  # times what the home is trusted with: a prompt sent there also leaves what the others will look for
 EQUAL_SHARE = 0.01  # costs closer than this share of the prompt are equal: estimates are no better than that
 
 
@@ -106,13 +108,14 @@ class PrefixCost:
         least = LEAST_SHARE * tokens
         base = self.options.smoothing * tokens
         spread = _unheld(ask, deepest) / (mean + base) if not ask.trust else 0.0  # own traffic is not all there is
-        trusted = self._trusted(ask, deepest)
+        home = self.ring.home(ask.key.value) if ask.trust else None
+        trusted = min(HOMEWARD * ask.trust, 1.0)
         costs = []
         for c in candidates:
             load = c.load
             cached = held.get(c.id, 0) / bytes_a_token
-            if c.id == trusted:
-                cached += ask.trust * (tokens - cached)
+            if c.id == home:
+                cached += trusted * (tokens - cached)
             new = tokens - cached
             if new < least:
                 new = least
@@ -121,10 +124,6 @@ class PrefixCost:
                 cost -= (factor - self.options.hot_factor) * min(new, hot - cached)
             costs.append(cost / c.speed)
         return costs
-
-    def _trusted(self, ask: Ask, deepest: int) -> str | None:
-        """The home, where others may have sent it what nobody here is known to hold."""
-        return self.ring.home(ask.key.value) if ask.trust and deepest < max(ask.key.depth, 1) else None
 
     def _keep_promise(
         self, allowed: float, ask: Ask, candidates: Sequence[Candidate], costs: list[float], now: float
@@ -147,19 +146,14 @@ class PrefixCost:
         """Which of equal costs goes first."""
         ties = {c.id: at for at, c in enumerate(candidates) if costs[at] <= bar}
         if ask.key.hot_depth:
-            return self._freest(ask, candidates, list(ties.values()))
+            loads = {worker: _requests(candidates[at]) for worker, at in ties.items()}
+            least = min(loads.values())
+            ties = {worker: at for worker, at in ties.items() if loads[worker] == least}
         holding = [worker for worker in ties if worker in ask.held]
         if len(holding) == 1:
             return ties[holding[0]]
         key = ask.prefix.hashes[0] if holding else ask.key.value
         return ties[self.ring.nearest(key, holding or ties) or next(iter(ties))]
-
-    def _freest(self, ask: Ask, candidates: Sequence[Candidate], ties: Sequence[int]) -> int:
-        """The fewest requests in flight for its weight, then the least traffic, then ring order."""
-        loads = {at: _load(candidates[at]) for at in ties}
-        least = min(loads.values())
-        equal = {candidates[at].id: at for at in ties if loads[at] == least}
-        return equal[self.ring.nearest(ask.key.value, equal) or next(iter(equal))]
 
     def _ranked(self, ask: Ask, worker: str, cost: float, *, cold: bool) -> Ranked:
         if cold:
@@ -169,14 +163,14 @@ class PrefixCost:
         expected = depth / ask.prefix.bytes_a_token
         if worker != self.ring.home(ask.key.value):
             return Ranked(worker, elsewhere, expected, cost)
-        if ask.trust and self._trusted(ask, max(ask.held.values(), default=0)):
-            expected += ask.trust * (ask.prefix.tokens - expected)
+        expected += ask.trust * (ask.prefix.tokens - expected)
         return Ranked(worker, Reason.HOME, expected, cost)
 
 
-def _load(candidate: Candidate) -> tuple[float, float]:
-    load, weight = candidate.load, candidate.weight
-    return (load.in_flight + load.elsewhere) / weight, load.traffic / weight
+def _requests(candidate: Candidate) -> float:
+    """In flight, for its weight."""
+    load = candidate.load
+    return (load.in_flight + load.elsewhere) / candidate.weight
 
 
 def _seconds(ask: Ask, candidate: Candidate, usual: float, now: float) -> float:

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 from random import Random
+from typing import Any
 
 import pytest
 
+from router.core.mind import Caller
 from router.events import Finished, Panicked, WorkerChanged, WorkerLeft
 from router.journey import Journey
 from router.layers import load
+from router.prompt import Prompt
 from router.settings import Settings
 from router.types import WorkerState, worker_from_url
 from router.wiring import Gateway, _log_change, _log_panic
@@ -137,9 +140,13 @@ def test_a_panic_is_logged_when_it_begins_and_when_it_ends(caplog: pytest.LogCap
 
 
 async def test_who_is_alone_or_shares_trusts_no_home_blindly_and_others_do() -> None:
-    assert Gateway(settings()).house.mind._trust == 0
-    assert Gateway(settings(share="redis://cache", routing={"replicas": 3})).house.mind._trust == 0
-    assert Gateway(settings(routing={"replicas": 3})).house.mind._trust > 0
+    def trust(**given: Any) -> float:
+        mind = Gateway(settings(**given)).house.mind
+        return mind.weigh(Prompt(b"x" * 300), Caller()).trust
+
+    assert trust() == 0
+    assert trust(share="redis://cache", routing={"replicas": 3}) == 0
+    assert trust(routing={"replicas": 3}) > 0
 
 
 async def test_the_size_of_the_table_and_the_slow_start_come_from_the_settings() -> None:

@@ -25,6 +25,7 @@ from tests.support.processes import until
 
 HOME = Path(__file__).parents[2] / ".cache" / "vllm"
 MODEL_NAME = "smollm2-135m"
+TOPIC = "kv-events"
 BLOCK_TOKENS = 32  # the least that vLLM's attention for CPUs takes
 MOST_TOKENS = 2048
 START_SECONDS = 300.0  # half a minute, but the first start compiles all of Python's files
@@ -58,7 +59,7 @@ def command(port: int, blocks: int, events: str | None) -> list[str]:
     }  # fmt: skip
     if events is not None:
         flags["kv-events-config"] = (
-            f'{{"enable_kv_cache_events": true, "publisher": "zmq", "topic": "kv-events", "endpoint": "{events}"}}'
+            f'{{"enable_kv_cache_events": true, "publisher": "zmq", "topic": "{TOPIC}", "endpoint": "{events}"}}'
         )
     pairs = [word for name, value in flags.items() for word in (f"--{name}", value)]
     # `python -m`, since the `vllm` command looks for a distribution of another name.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from router.contracts import Policy, PolicyTools, Ranked
 from router.core.slo import Slo
-from router.policies.prefix_cost import Options, build
+from router.policies.prefix_cost import HOMEWARD, Options, build
 from router.types import Reason
 from tests.support.fleets import Look, ask_of, named, ring_of
 
@@ -221,11 +221,12 @@ def test_of_equal_holders_of_a_hot_prefix_the_one_with_the_least_in_flight_is_fi
         assert order(looks, held=held, hot_depth=1024)[0].worker == least
 
 
-def test_of_equal_holders_of_a_hot_prefix_with_equally_many_in_flight_the_one_sent_the_least_is_first() -> None:
+def test_of_equal_holders_of_a_hot_prefix_with_equally_many_in_flight_the_home_is_first_whatever_was_sent() -> None:
     held = {"w2": 3840, "w5": 3840, "w7": 3840}
-    for least in held:
-        looks = idle(**{name: Look(name, traffic=3000.0 if name != least else 2000.0) for name in held})
-        assert order(looks, held=held, hot_depth=1024)[0].worker == least
+    nearest = RING.nearest(ask_of(TEXT).prefix.hashes[0], held)
+    for most in held:
+        looks = idle(**{name: Look(name, traffic=2000.0 if name != most else 3000.0) for name in held})
+        assert order(looks, held=held, hot_depth=1024)[0].worker == nearest
 
 
 def test_holders_of_a_hot_prefix_that_are_equal_in_all_are_asked_in_the_ring_order_too() -> None:
@@ -308,20 +309,20 @@ def test_the_home_is_trusted_with_what_nobody_here_sent_it() -> None:
     ranked = order(idle(), trust=0.3)
     assert (ranked[0].worker, ranked[0].reason) == (home, Reason.HOME)
     assert ranked[0].expected == pytest.approx(0.3 * TOKENS)
-    assert ranked[1].cost - ranked[0].cost == pytest.approx(4 * 0.3 * TOKENS)
+    assert ranked[1].cost - ranked[0].cost == pytest.approx(4 * HOMEWARD * 0.3 * TOKENS)
     assert {each.expected for each in ranked[1:]} == {0.0}
 
 
 def test_a_trusted_home_may_wait_for_what_it_may_save_and_no_longer() -> None:
     home = RING.home(ask_of(TEXT).key.value) or ""
-    saved = 4 * 0.3 * TOKENS
+    saved = 4 * HOMEWARD * 0.3 * TOKENS
     assert order(idle(**{home: Look(home, waiting=saved - APART)}), trust=0.3)[0].worker == home
     assert order(idle(**{home: Look(home, waiting=saved + APART)}), trust=0.3)[0].worker != home
 
 
-def test_a_worker_known_to_hold_the_key_is_believed_before_the_home() -> None:
+def test_a_known_holder_is_kept_while_the_home_is_trusted_little_and_left_for_one_trusted_much() -> None:
     home = RING.home(ask_of(TEXT).key.value)
     holder = next(name for name in named(8) if name != home)
-    ranked = order(idle(), trust=0.9, held={holder: 3840})
-    assert ranked[0].worker == holder
-    assert next(each for each in ranked if each.worker == home).expected == 0.0
+    assert order(idle(), trust=0.3, held={holder: 3840})[0].worker == holder
+    looks = [Look(name, waiting=400.0) if name == holder else Look(name) for name in named(8)]
+    assert order(looks, trust=0.9, held={holder: 3840})[0].worker == home
