@@ -29,6 +29,7 @@ format: .venv/.ready
 bench: .venv/.ready  ## CPU per request, and microseconds a decision, on this machine
 	@$(BIN)/python bench/cpu.py $(BENCH_ARGS)
 	@$(BIN)/python bench/decision.py
+	@$(BIN)/python bench/memory.py
 
 compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	docker compose up --build

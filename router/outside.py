@@ -57,15 +57,16 @@ class Outside:
             sharing.join(self.redis, far=True)
 
     def follow(self, changes: Changes) -> None:
-        """Make what is listened to equal to the fleet."""
+        """Make what is listened to equal to the fleet. Before `open` and after `close` nothing is."""
+        queues = self._queues
+        if queues is None:
+            return
         for seat in changes.left:
-            if self._queues is not None:
-                self._queues.leave(seat)
+            queues.leave(seat)
             if self.events is not None:
                 self.events.leave(seat.id)
         for seat in changes.joined + changes.updated:
-            if self._queues is not None:
-                self._queues.follow(seat)
+            queues.follow(seat)
             if seat.worker.kv_events is not None or self.events is not None:
                 self._listen().follow(seat.worker)
 
@@ -85,8 +86,9 @@ class Outside:
         return counts
 
     async def close(self) -> None:
-        if self._queues is not None:
-            self._queues.close()
+        queues, self._queues = self._queues, None
+        if queues is not None:
+            queues.close()
         if self.sharing is not None:
             await self.sharing.close()
         if self.events is not None:

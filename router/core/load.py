@@ -22,7 +22,7 @@ PATIENCE = 2.0  # times what its pace promises before a request is late: running
 GRACE = 0.25  # seconds of lateness that mean nothing
 SILENT = 60.0  # seconds after which a replica that tells no more is forgotten
 PENALTY_FACTOR = 4.0  # a failure weighs as computing its prompt again does in the default policy
-PENALTY_HALF_LIFE = 2.0  # seconds
+PENALTY_HALF_LIFE = 1.0  # seconds
 
 
 class Load:

@@ -2,7 +2,8 @@
 
 A worker's cache then keeps whole rungs, each with the tokens of its span: what two prompts share is known at rungs and
 nowhere between. A line tells hashes, not depths: they are those of `core/fingerprint.py`, but the last may be
-the end of the prompt's last full 256 bytes. The line's prompt tokens decide which.
+the end of the prompt's last full 256 bytes. The prompt's length decides which; in a log without `prompt_bytes` it is
+taken from the tokens.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class LogLine(msgspec.Struct):
     worker: str | None = None
     seconds: float = 0.0
     prompt_tokens: int = 0
+    prompt_bytes: int = 0
     output_tokens: int | None = None
     hashes: list[int] | None = None
 
@@ -54,16 +56,16 @@ def logged_rows(lines: Iterable[tuple[int, LogLine]]) -> list[Row]:
 
 
 def _item(line: LogLine, number: int, output: int, copy: int) -> Item:
-    prefix = prefix_of(line.hashes or [], line.prompt_tokens, number)
+    prefix = prefix_of(line.hashes or [], line.prompt_tokens, number, line.prompt_bytes)
     ratio = line.prompt_tokens / prefix.tokens  # the estimate is the router's, the count the worker's
     ends = [round(depth / BYTES_A_TOKEN * ratio) for depth in prefix.depths]
     return Item(prefix.hashes, ends, line.prompt_tokens, output, HashedWords(prefix))
 
 
-def prefix_of(hashes: Sequence[int], prompt_tokens: int, number: int) -> Fingerprint:
+def prefix_of(hashes: Sequence[int], prompt_tokens: int, number: int, prompt_bytes: int = 0) -> Fingerprint:
     """The fingerprint that gave these hashes, nearly. A prompt too short for any rung is like no other: its hash is
     not logged, so the line's number stands for it."""
-    length = prompt_tokens * BYTES_A_TOKEN
+    length = prompt_bytes or prompt_tokens * BYTES_A_TOKEN
     count = len(hashes)
     if not count:
         return Fingerprint((), [], number, min(length, DEPTHS[0] - 1) / BYTES_A_TOKEN)

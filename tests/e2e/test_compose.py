@@ -24,7 +24,14 @@ TOKEN = "a-token-of-the-test"
 SERVICES = compose()["services"]
 STARTED = sorted(set(SERVICES) - {"grafana"})  # there is no image of Grafana where no registry is reached
 # What a healthy fleet with room to spare has nothing to show for.
-QUIET = {f"prefix-router: Spills, retries and failures {query}" for query in "ABC"} | {"prefix-router: Queue B"}
+# What nothing happens to: no failures, no shadow, no engine that tells of its cache.
+QUIET = {f"prefix-router: Spills, retries and failures {query}" for query in "ABC"} | {
+    "prefix-router: Queue B",
+    "prefix-router-affinity: The shadow policy differs A",
+    "prefix-router-affinity: Shadow policy: how often it differs A",
+    "prefix-router-affinity: Shadow policy: what it would have cost A",
+    "prefix-router-affinity: Matches against KV events A",
+}
 
 
 class Stack:

@@ -31,6 +31,13 @@ def test_the_prefix_of_a_line_is_the_one_that_was_hashed(length: int) -> None:
     assert abs(read.tokens - was.tokens) <= 64
 
 
+@given(st.integers(64, 5000), st.floats(0.3, 3.0))
+def test_a_line_that_tells_the_prompts_bytes_needs_no_tokens_for_it(length: int, tokens_a_byte: float) -> None:
+    was = fingerprint(TEXT[:length], 0)
+    read = prefix_of(was.hashes, max(1, int(length * tokens_a_byte)), 1, length)
+    assert (read.depths, read.hashes, read.tokens) == (was.depths, was.hashes, was.tokens)
+
+
 def test_a_prompt_without_a_rung_is_like_no_other() -> None:
     assert prefix_of([], 3, 8).whole != prefix_of([], 3, 9).whole
 
