@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import structs
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from router.core.fleet import Seat
 from router.errors import AdminOnly, InvalidJson, InvalidRequest, Refusal, RequestTooLarge
@@ -172,11 +173,14 @@ def _is_loopback(host: str) -> bool:
 async def _body(request: Request, settings: Settings) -> bytes:
     """The body, whatever its content type says (curl says form), within `limits.body_bytes`; read after the guard."""
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > settings.limits.body_bytes:
-            raise RequestTooLarge(f"The body is larger than limits.body_bytes, {settings.limits.body_bytes}.")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > settings.limits.body_bytes:
+                raise RequestTooLarge(f"The body is larger than limits.body_bytes, {settings.limits.body_bytes}.")
+            parts.append(part)
+    except ClientDisconnect:
+        raise InvalidRequest("The body did not come whole.") from None
     return b"".join(parts)
 
 

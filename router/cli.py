@@ -25,12 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         result: int = options.run(options)
+        sys.stdout.flush()
     except SettingsError as wrong:
         for fault in wrong.faults:
             sys.stderr.write(f"prefix-router: {fault}\n")
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # nobody reads our output any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return result
 
 

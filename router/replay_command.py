@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from router.replay_run import Plan
 
 SHARED_PREFIX = "sharedprefix"
+MOST = {"workers": 1024, "blocks": 10**9, "replicas": 64, "seeds": 1000, "limit": 10**9, "copies": 1000}
+LEAST_SECONDS = 0.001
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -129,17 +131,18 @@ def _replay(options: argparse.Namespace) -> int:
 def _faults(options: argparse.Namespace) -> list[str]:
     """What is wrong with the flags' values, all of it."""
     faults = [
-        f"--{name}: expected a whole number from 1, found {value}"
-        for name in ("workers", "blocks", "replicas", "seeds", "limit", "copies")
-        if (value := getattr(options, name)) is not None and value < 1
+        f"--{name}: expected a whole number from 1 to {most:,}, found {value}"
+        for name, most in MOST.items()
+        if (value := getattr(options, name)) is not None and not 1 <= value <= most
     ]
     faults += [f"--busy: expected shares between 0 and 1, found {each:g}" for each in options.busy if not 0 < each < 1]
     faults += [f"--speeds: expected numbers above 0, found {each:g}" for each in options.speeds if not 0 < each < 1e6]
     if len(options.speeds) > options.workers:
         faults.append(f"--speeds: there are {options.workers} workers and {len(options.speeds)} speeds")
     for name in ("share_lag", "poll"):
-        if not 0 <= getattr(options, name) < 1e6:
-            faults.append(f"--{name.replace('_', '-')}: expected seconds from 0, found {getattr(options, name):g}")
+        value = getattr(options, name)
+        if not (value == 0 or LEAST_SECONDS <= value < 1e6):
+            faults.append(f"--{name.replace('_', '-')}: expected 0, or seconds from {LEAST_SECONDS:g}, found {value:g}")
     if options.leave and options.workers < 2:
         faults.append("--leave: one of at least two workers can leave")
     return faults
@@ -192,6 +195,5 @@ def _opened(trace: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     with Path(trace).open("rb") as file:
-        packed = file.read(2) == GZIP_MAGIC
-        file.seek(0)
+        packed = file.peek(2)[:2] == GZIP_MAGIC  # a pipe cannot be read twice
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from os import W_OK, access
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ def check(path: Path) -> None:
         faults.append("--plot needs matplotlib: pip install 'prefix-router[plot]'")
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         faults.append(f"--plot {path}: expected a file name that ends in .png, .svg or .pdf")
+    if path.parent.is_dir() and not access(path if path.exists() else path.parent, W_OK):
+        faults.append(f"--plot {path}: cannot be written")
     if not path.parent.is_dir():
         faults.append(f"--plot {path}: there is no folder {path.parent}")
     if faults:

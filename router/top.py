@@ -55,6 +55,9 @@ def run(options: argparse.Namespace) -> int:
     from router.top_watch import Refused, Watch, show
 
     token = options.token or os.environ.get("PREFIX_ROUTER_ADMIN_TOKEN")
+    if token and not (token.isascii() and token.isprintable()):
+        sys.stderr.write("prefix-router: --token: expected printable ASCII without line ends\n")
+        return 2
     with Watch(options.url.rstrip("/"), token) as watch:
         try:
             return show(watch, options.interval, once=options.once, as_json=options.json)

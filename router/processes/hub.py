@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from msgspec import structs
+
 from router.observe.snapshot import Snapshot, decode
 from router.observe.snapshot import encode as encode_counts
 from router.processes.messages import (
@@ -94,7 +96,8 @@ class Hub:
         return b""
 
     async def _change(self, change: Change, content: bytes) -> None:
-        self._changes = kept(self._changes, change)
+        told_later = structs.replace(change, over_seconds=0.0)  # a hand-over is not begun anew in a successor
+        self._changes = kept(self._changes, told_later)
         await self._ask_all(CHANGE, CHANGE_SECONDS, content)
 
     def whole(self) -> Snapshot:

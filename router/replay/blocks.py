@@ -15,14 +15,15 @@ from router.replay.item import BLOCK, Item
 from router.replay.rows import Row, in_time
 from router.replay.words import BlockWords
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MOST = 100_000_000  # tokens of one prompt or answer: more is a mistake in the trace
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 
 class BlockLine(msgspec.Struct):
     """One line. `timestamp` in ms; `head_tokens`: the tools and system part, which a client's sessions really share."""
 
     timestamp: float
-    input_length: Annotated[int, msgspec.Meta(ge=1)]
+    input_length: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     output_length: Count
     hash_ids: list[int | str]
     session: str | None = None

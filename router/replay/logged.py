@@ -16,6 +16,7 @@ import msgspec
 
 from router.core.fingerprint import DEPTHS, STEP
 from router.prompt import BYTES_A_TOKEN
+from router.replay.blocks import Count
 from router.replay.item import Item
 from router.replay.rows import Row, TraceError, in_time
 from router.replay.words import HashedWords
@@ -31,9 +32,9 @@ class LogLine(msgspec.Struct):
     time: str
     worker: str | None = None
     seconds: float = 0.0
-    prompt_tokens: int = 0
+    prompt_tokens: Count = 0
     prompt_bytes: int = 0
-    output_tokens: int | None = None
+    output_tokens: Count | None = None
     hashes: list[int] | None = None
 
 

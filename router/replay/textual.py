@@ -14,6 +14,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from router.prompt import encoded
+from router.replay.blocks import MOST
 from router.replay.item import Item
 from router.replay.rows import Row, in_time
 from router.replay.tokens import token_ends
@@ -29,8 +30,8 @@ class TextLine(msgspec.Struct):
     input: str
     output: str = ""
     session: str | None = None
-    input_length: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    output_length: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    input_length: Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None = None
+    output_length: Annotated[int, msgspec.Meta(ge=0, le=MOST)] | None = None
 
 
 def text_rows(lines: Iterable[TextLine], *, exact: bool = False) -> list[Row]:

@@ -39,7 +39,7 @@ def read(
 def _form(number: int, line: bytes) -> type[Any]:
     try:
         fields = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise TraceError(number, f"not JSON ({wrong}); {EXPECTED}") from None
     for field, form in (
         ("hash_ids", BlockLine),
@@ -57,5 +57,9 @@ def _decoded(lines: Iterable[tuple[int, bytes]], form: type[Line]) -> Iterator[t
     for number, line in lines:
         try:
             yield number, decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as wrong:  # what does not fit is one of the former
+        except (
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+            RecursionError,
+        ) as wrong:  # what does not fit is one of the former
             raise TraceError(number, str(wrong)) from None

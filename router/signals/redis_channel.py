@@ -129,6 +129,7 @@ class RedisChannel:
         """Go on after the latest entry read, unless the stream is not the one it was read from."""
         async with asyncio.timeout(self._patience):
             newest = await client.execute_command("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+            await client.execute_command("XREAD", "COUNT", 1, "STREAMS", self._key, "$")
         latest = newest[0][0] if newest else BEGINNING
         if _order(latest) < _order(self._place):
             self._place = BEGINNING  # begun anew, with a clock that is behind
