@@ -33,12 +33,15 @@ from tests.support.processes import gateway
 
 POLICIES = ("random", "round_robin", "least_outstanding", "prefix_aware", "prefix_cost")
 ENGINES = 2
+# Its usual 4096 characters would take in the question too, as all prompts here are shorter: every one would be another.
+OPTIONS = {"prefix_aware": {"prefix_length": 1024}}
 
 
 def run(urls: Sequence[str], case: Case, policy: str, seed: int, mark: str, title: str) -> tuple[Figures, list[Answer]]:
     """One policy, one case, on these engines."""
     asked = talks(case, seed, mark)
-    with gateway(list(urls), "--policy", policy) as front, httpx.Client(base_url=front.url) as client:
+    options = {"routing.options": OPTIONS.get(policy, {})}
+    with gateway(list(urls), "--policy", policy, **options) as front, httpx.Client(base_url=front.url) as client:
         model = client.get("/v1/models").json()["data"][0]["id"]
         progress = Progress(title, case.talks * case.turns)
         answers = asyncio.run(ask_all(front.url, model, case, asked, progress.step))
