@@ -26,7 +26,7 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
     elif isinstance(failure, StaleConnection) and not journey.resent and journey.counted < journey.house.max_tries:
         journey.resent = True
         journey.counted += 1  # a request that kills its worker at once looks the same, and must not walk the fleet
-        _tell(journey, choice, failure.kind, retried=True)
+        journey.house.emit(AttemptFailed(choice.seat.id, failure.kind, True))  # the same choice, not a further one
         journey.guarded(lambda: journey.send(choice, journey.house.clock(), fresh=True))
     else:
         journey.counted += failure.counts

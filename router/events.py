@@ -22,7 +22,8 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
-    """An attempt at a worker failed; `retried` says whether another follows. `reason`: why this worker was chosen."""
+    """An attempt at a worker failed; `retried` says whether another follows. `reason`: why this worker was chosen;
+    empty when it is sent there again on a fresh connection, which is no further choice."""
 
     worker: str
     kind: str

@@ -99,6 +99,7 @@ class Metrics(Collector):
             self._failures.values[event.worker, event.kind] += 1
         if event.retried:
             self._retries.values[(event.kind,)] += 1
+        if event.retried and event.reason:
             self._decisions.values[self._policy, event.reason] += 1
             if event.worker in self._fleet.seats:
                 self._predicted.values[self._model(event.model), event.worker] += event.predicted_cached_tokens
