@@ -13,17 +13,17 @@ from router.types import Reason
 
 def by_work(candidates: Sequence[Candidate], now: float, reason: str = Reason.LOAD) -> Iterator[Ranked]:
     """Fewest waiting prefill tokens first, for its speed; then fewest requests in flight."""
-    order = sorted((c.wait(now) / c.speed, _requests(c), c.load.traffic / c.weight, c.id) for c in candidates)
+    order = sorted((c.wait(now) / c.speed, requests_for_weight(c), c.load.traffic / c.weight, c.id) for c in candidates)
     return iter([Ranked(worker, reason, 0.0, wait) for wait, _, _, worker in order])
 
 
 def by_requests(candidates: Sequence[Candidate], reason: str = Reason.LOAD) -> Iterator[Ranked]:
     """Fewest requests in flight first, for its weight."""
-    for in_flight, _, worker in sorted((_requests(c), c.load.traffic / c.weight, c.id) for c in candidates):
+    for in_flight, _, worker in sorted((requests_for_weight(c), c.load.traffic / c.weight, c.id) for c in candidates):
         yield Ranked(worker, reason, 0.0, in_flight)
 
 
-def _requests(candidate: Candidate) -> float:
+def requests_for_weight(candidate: Candidate) -> float:
     """In flight by all processes of this machine, for its weight."""
     load = candidate.load
     return (load.in_flight + load.elsewhere) / candidate.weight

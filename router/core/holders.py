@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from router.core.fingerprint import MOST_RUNGS
 from router.core.room import Room
-from router.core.steps import Steps
+from router.core.steps import MOST_NOTED, Steps
 from router.types import Fingerprint
 
 MOST_HOLDERS = 8  # enough that a home which spilled is not forgotten while others serve its prefix
@@ -102,7 +101,7 @@ class Holders:
             entry.holders[worker] = mark  # the same prompt, or its like, on the worker that alone holds it
             return
         self._note_each(hashes, worker, mark)
-        if len(self._young) + MOST_RUNGS > self.limit // 2:
+        if len(self._young) + MOST_NOTED > self.limit // 2:
             self._old, self._young = self._young, {}
 
     def _note_each(self, hashes: Sequence[int], worker: str, mark: float) -> None:

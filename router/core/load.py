@@ -15,6 +15,7 @@ from __future__ import annotations
 from math import inf
 
 HALF_LIFE = 41.6  # seconds; halving in whole steps has the mean age of a decay with a time constant of 60 s
+LEAST_WORK = 0.05  # of a prompt: reading it from the cache is not free
 PACE_TOKENS = 64  # a request that computes fewer says little about the pace
 PACE_UP, PACE_DOWN = 0.5, 0.05  # quick to believe in a fast worker, slow to forget it: a high percentile
 MOST_DONE = 0.8  # of the request in prefill: by its pace it may be over, but it has not said so

@@ -15,7 +15,7 @@ from router.core.fleet import Fleet, Seat
 from router.core.holders import Holders
 from router.core.ladder import Ladder
 from router.core.lengths import Lengths
-from router.core.load import Lease, Traffic
+from router.core.load import LEAST_WORK, Lease, Traffic
 from router.core.speed import set_speeds
 from router.core.steps import Text, last_rung, noted, steps_after
 from router.core.strangers import Strangers
@@ -24,7 +24,6 @@ from router.types import Fingerprint, Key, News
 
 NO_KEY = Key(0, 0, 0)
 FIRST_WORK, MEAN_STEP = 1000.0, 0.02  # tokens that a request is charged with, and how quickly the mean follows
-LEAST_WORK = 0.05  # of a prompt: reading it from the cache is not free
 MOSTLY, PACES_A_LOOK = 0.5, 16
 MOST_SEEDS, LONGEST_REMEMBERED = 4096, 512
 

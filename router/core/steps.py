@@ -13,10 +13,11 @@ from typing import Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from router.core.fingerprint import DEPTHS, STEP
+from router.core.fingerprint import DEPTHS, MOST_RUNGS, STEP
 from router.types import Fingerprint
 
 MOST_STEPS = 8
+MOST_NOTED = MOST_RUNGS + 2 * MOST_STEPS  # hashes of one prompt
 
 
 class Text(Protocol):

@@ -34,10 +34,10 @@ from itertools import chain
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.contracts import Ask, Candidate, PolicyTools, Promise, Ranked, Ring
-from router.core.balance import by_work
+from router.core.balance import by_work, requests_for_weight
+from router.core.load import LEAST_WORK
 from router.types import Reason
 
-LEAST_SHARE = 0.05
 LEAST_TRAFFIC = 1.0  # tokens; what has faded below is none, and too small to divide by
 HOMEWARD = 1.5  # times what the home is trusted with: a prompt sent there also leaves what the others will look for
 EQUAL_SHARE = 0.01  # costs closer than this share of the prompt are equal: estimates are no better than that
@@ -105,7 +105,7 @@ class PrefixCost:
         prefix, held, factor = ask.prefix, ask.held, self.options.factor
         tokens, bytes_a_token = prefix.tokens, prefix.bytes_a_token
         hot = ask.key.hot_depth / bytes_a_token
-        least = LEAST_SHARE * tokens
+        least = LEAST_WORK * tokens
         base = self.options.smoothing * tokens
         spread = _unheld(ask, deepest) / (mean + base) if not ask.trust else 0.0  # own traffic is not all there is
         home = self.ring.home(ask.key.value) if ask.trust else None
@@ -146,7 +146,7 @@ class PrefixCost:
         """Which of equal costs goes first."""
         ties = {c.id: at for at, c in enumerate(candidates) if costs[at] <= bar}
         if ask.key.hot_depth:
-            loads = {worker: _requests(candidates[at]) for worker, at in ties.items()}
+            loads = {worker: requests_for_weight(candidates[at]) for worker, at in ties.items()}
             least = min(loads.values())
             ties = {worker: at for worker, at in ties.items() if loads[worker] == least}
         holding = [worker for worker in ties if worker in ask.held]
@@ -165,12 +165,6 @@ class PrefixCost:
             return Ranked(worker, elsewhere, expected, cost)
         expected += ask.trust * (ask.prefix.tokens - expected)
         return Ranked(worker, Reason.HOME, expected, cost)
-
-
-def _requests(candidate: Candidate) -> float:
-    """In flight, for its weight."""
-    load = candidate.load
-    return (load.in_flight + load.elsewhere) / candidate.weight
 
 
 def _seconds(ask: Ask, candidate: Candidate, usual: float, now: float) -> float:

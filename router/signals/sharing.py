@@ -23,9 +23,8 @@ from typing import Any
 import msgspec
 
 from router.contracts import Channel
-from router.core.fingerprint import MOST_RUNGS
 from router.core.mind import Mind
-from router.core.steps import MOST_STEPS
+from router.core.steps import MOST_NOTED
 from router.types import News
 
 log = logging.getLogger("router")
@@ -39,7 +38,6 @@ MOST_TOKENS = 1e8  # a prompt; more is no number to believe
 MOST_SUM = 1e12  # tokens waiting at one worker
 BELIEVED, REPEATED = 1.0, 0.3  # seconds that loads count, and after which they are told again though unchanged
 MOST_LOADS, MOST_REQUESTS = 4096, 1_000_000
-MOST_HASHES = MOST_RUNGS + 2 * MOST_STEPS  # a prompt
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, str, list[News], list[tuple[str, int, float]]]).decode
@@ -167,4 +165,4 @@ def _credible(news: News) -> bool:
 
     False for a NaN too, as all comparisons with it are.
     """
-    return 0.0 <= news.tokens <= MOST_TOKENS and 0.0 <= news.computed <= MOST_TOKENS and len(news.hashes) <= MOST_HASHES
+    return 0.0 <= news.tokens <= MOST_TOKENS and 0.0 <= news.computed <= MOST_TOKENS and len(news.hashes) <= MOST_NOTED

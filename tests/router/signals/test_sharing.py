@@ -17,9 +17,9 @@ from router.signals import sharing as module
 from router.signals.sharing import (
     BELIEVED,
     MOST_BYTES,
-    MOST_HASHES,
     MOST_LOADS,
     MOST_NEWS,
+    MOST_NOTED,
     MOST_REQUESTS,
     MOST_SUM,
     PAUSE,
@@ -141,7 +141,7 @@ async def test_many_news_are_cut_in_batches_and_keep_their_order() -> None:
 async def test_a_full_batch_of_the_longest_prompts_is_taken_in() -> None:
     mind, sharing, wire = sharing_of("a")
     assert mind.outbox is not None
-    longest = news(worker="w" * 128, hashes=[2**64 - 1] * MOST_HASHES)
+    longest = news(worker="w" * 128, hashes=[2**64 - 1] * MOST_NOTED)
     mind.outbox.extend([longest] * MOST_NEWS)
     sharing.flush()
     other = Sharing(mind_of("a"), Clock())
@@ -207,7 +207,7 @@ async def test_garbage_is_counted_and_changes_nothing(batch: bytes) -> None:
 @pytest.mark.parametrize(
     "bad",
     [news(tokens=inf), news(tokens=nan), news(tokens=-1.0), news(tokens=1e300), news(computed=inf), news(computed=nan),
-     news(computed=-5.0), news(hashes=[1] * (MOST_HASHES + 1))],
+     news(computed=-5.0), news(hashes=[1] * (MOST_NOTED + 1))],
 )  # fmt: skip
 async def test_numbers_that_would_spoil_a_sum_are_passed_over_and_the_rest_counts(bad: News) -> None:
     mind, sharing, _ = sharing_of("a")
