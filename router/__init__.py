@@ -6,10 +6,11 @@ The house has six floors, and imports go down only:
     floor 5  the watch    top_watch, top_screen, top_view, top_samples
     floor 5  the replay   replay_command, replay_policies, replay_run, replay_table, replay_plot
     floor 4  the wiring   wiring, outside, app, admin, explain, plugins, server, processes     settings -> a house
-    floor 3  the story    house, journey, attempt, elsewhere, waiting, ending, shadowing     one request's life
+    floor 3  the story    house, journey, admission, sending, attempt, elsewhere     one request's life
+    floor 3  the turns    waiting, ending, shadowing
     floor 2  the hands    proxy, discovery, signals, observe, clock     all I/O
-    floor 1  the mind     core, policies, dialects, replay, settings, layers     pure and synchronous
-    floor 0  the words    types, prompt, events, errors, contracts, address
+    floor 1  the mind     core, policies, dialects, replay, settings, sections, layers     pure and synchronous
+    floor 0  the words    types, prompt, asks, events, errors, contracts, address
 
 Nothing on floors 0 and 1 knows the time, the network, the log or the meter: what they need is handed in.
 """

@@ -24,7 +24,8 @@ from router.house import House
 from router.layers import effective, fault
 from router.processes.crew import Crew
 from router.processes.messages import Change
-from router.settings import Settings, WorkerSettings
+from router.sections.workers import WorkerSettings
+from router.settings import Settings
 
 FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 

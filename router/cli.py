@@ -15,7 +15,8 @@ import yaml
 from router import __version__, replay_command, top
 from router.layers import SettingsError, effective, from_environment, load
 from router.plugins import dialect_names, missing_extras, policy_faults, policy_names
-from router.settings import Settings, Tls
+from router.sections.listen import Tls
+from router.settings import Settings
 
 URL = "http://127.0.0.1:8080"
 AS_WRITTEN = argparse.RawDescriptionHelpFormatter  # an example that is wrapped cannot be copied

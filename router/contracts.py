@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
+from router.asks import Ask as Ask
+from router.asks import Ranked as Ranked
+from router.asks import Usage as Usage
 from router.errors import Refusal
 from router.events import Event
 from router.prompt import Prompt
-from router.types import Fingerprint, Key, News, Worker
+from router.types import Fingerprint, News, Worker
 
 
 class Burden(Protocol):
@@ -61,47 +62,6 @@ class Ring(Protocol):
     def nearest(self, key: int, among: Container[str], /) -> str | None: ...
 
 
-class Ask(msgspec.Struct):
-    """What a policy may know of a request. Its texts are let go once an answer has begun.
-
-    held: worker id -> bytes of this prompt's prefix expected in its cache
-    ages: worker id -> tokens computed there since it was sent this prefix last, whether it still has room or not
-    trust: share of the prompt that its home may hold although nobody is known to, since other gateways send there too
-    kind: what the length of a token is learnt for
-    hashes: what to remember of it, shallowest first: its rungs, and the steps of two gaps (`core/steps.py`)
-    lease: the latest attempt's, once there is one
-    text: the canonical prompt, for policies with a key of their own; seed: what its hashes begin with
-    native: the request is not one of OpenAI's, body: its raw bytes
-    length: the canonical prompt's, in bytes
-    turn: counts requests, for policies that go in turns
-    """
-
-    prefix: Fingerprint
-    key: Key
-    held: Mapping[str, int]
-    seed: int
-    text: bytes = b""
-    session: str | None = None
-    native: bool = False
-    body: bytes = b""
-    turn: int = 0
-    ages: Mapping[str, float] = {}
-    trust: float = 0.0
-    kind: tuple[str | None, bool] = (None, False)
-    length: int = 0
-    hashes: list[int] = []
-    lease: Any = None
-
-
-class Ranked(msgspec.Struct, frozen=True, gc=False):
-    """One step of a policy's order. `cost` is in prefill tokens, lower is better; `expected` in cached tokens."""
-
-    worker: str
-    reason: str
-    expected: float
-    cost: float
-
-
 class Policy(Protocol):
     """Puts workers in order. It does not pick, count, or write.
 
@@ -110,14 +70,6 @@ class Policy(Protocol):
     """
 
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]: ...
-
-
-class Usage(msgspec.Struct, frozen=True, gc=False):
-    """What a worker said it did: tokens, None where it did not say."""
-
-    prompt: int | None
-    output: int | None
-    cached: int | None
 
 
 class Truth(Protocol):
@@ -191,15 +143,17 @@ class Sink(Protocol):
     """Where an answer goes: the client's side of a journey, the same on both servers.
 
     The order is `head`, then `body` any number of times, then `end` or `abort`. After `end`, `abort` or the client's
-    leaving every call is without effect. `head` and `body` may be held back until `flush`.
+    leaving every call is without effect. `head` and `body` may be held back until `flush`. `peer`: whose it is.
     """
+
+    peer: str
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
     def body(self, data: bytes) -> None: ...
     def flush(self) -> None: ...
     def end(self) -> None: ...
     def abort(self) -> None:
-        """Cut the connection, so that the client cannot take what it has for the whole."""
+        """Cut, so that the client cannot take what it has for the whole."""
 
 
 class Promise(Protocol):

@@ -68,6 +68,8 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
         meter.bytes_out,
         tuple(ask.prefix.hashes) if house.logs_hashes and ask is not None else None,
         ask.length if house.logs_hashes and ask is not None else 0,
+        journey.client,
+        journey.resumed,
     )
 
 

@@ -76,6 +76,10 @@ class Overloaded(Refusal):
     status, code, kind = 429, "overloaded", "rate_limit_error"
 
 
+class RateLimited(Refusal):
+    status, code, kind = 429, "rate_limited", "rate_limit_error"
+
+
 class WorkerFailed(Refusal):
     status, code, kind = 502, "worker_failed", "server_error"
 

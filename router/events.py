@@ -63,7 +63,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Never holds prompt text or keys. Times are seconds since the request's first byte, None for what never came.
     `chance_cached_tokens`: what a worker drawn at random was expected to hold.
     `hashes` are the prefix's chained hashes and `prompt_bytes` its canonical length, for the replay of a log, and only
-    there when asked for.
+    there when asked for. `client`: the address that asks; `resumed`: how often another worker went on with the stream.
     """
 
     request_id: str
@@ -94,6 +94,8 @@ class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     bytes_out: int = 0
     hashes: tuple[int, ...] | None = None
     prompt_bytes: int = 0
+    client: str = ""
+    resumed: int = 0
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, gc=False):

@@ -38,35 +38,39 @@ class House:
         clock: Callable[[], float],
         slo: Slo | None = None,
     ) -> None:
-        self.settings = settings
         self.mind = mind
         self.fleet: Fleet = mind.fleet
         self.emit = emit
         self.clock = clock
         self.slo = slo or Slo()
         self.shadow: Policy | None = None  # scores every request, and decides none
-        self.shadow_name = settings.routing.shadow or ""
         self.sweep = Sweep(clock)
         self.room = WaitingRoom(settings.queue.max, settings.queue.wait_seconds)
-        self.keys = Keys((key.tenant, key.key.get_secret_value()) for key in settings.auth.api_keys)
-        self.checks_keys = bool(self.keys)
-        self.policy_name = settings.routing.policy
-        self.max_tries = settings.routing.max_tries
         self.paths = {path.encode(): Place(path, dialect) for dialect in dialects for path in dialect.paths}
         self.draining = False
-        self.most_body_bytes = settings.limits.body_bytes
-        self.salts_tenants = settings.auth.tenant_salt
-        self.logs_hashes = settings.log.hashes
-        self._routed: dict[tuple[str, str], Headers] = {}
-        self.most = settings.limits.in_flight
-        self._limits = Limits(
-            settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds
-        )
         self.tls = ssl.create_default_context()
+        self._routed: dict[tuple[str, str], Headers] = {}
         self._pools: dict[Seat, Pool] = {}
         self._room_watch = RoomWatch(self.room, self.sweep)
         self.pumping = False
         self._tell: Callable[[House, Place, bytes, Headers, Sink], Story]
+        self.adopt(settings)
+
+    def adopt(self, settings: Settings) -> None:
+        """Go by these settings from now on; all that is read of them while requests run is set here."""
+        self.settings = settings
+        self.keys = Keys((key.tenant, key.digest()) for key in settings.auth.api_keys)
+        self.checks_keys = bool(self.keys)
+        self.salts_tenants = settings.auth.tenant_salt
+        self.policy_name = settings.routing.policy
+        self.shadow_name = settings.routing.shadow or ""
+        self.max_tries = settings.routing.max_tries
+        self.most_body_bytes = settings.limits.body_bytes
+        self.most = settings.limits.in_flight
+        self.logs_hashes = settings.log.hashes
+        self._limits = Limits(
+            settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds
+        )
 
     def tell_with(self, tell: Callable[[House, Place, bytes, Headers, Sink], Story]) -> None:
         """How stories begin: `Journey`, which stands a step above this page."""

@@ -1,7 +1,7 @@
 """The story: one request's life, top to bottom.
 
     begin, feed, complete        the request comes in
-    _route, try_one, send        read, hash, choose, send (waiting.py: when every worker is full)
+    _route, try_one              read and hash (admission.py), choose, send (sending.py; waiting.py: all are full)
     answer, first_token, done    the answer passes (attempt.py moves its bytes; elsewhere.py: another worker)
     cancel, refuse, finish       every end: what was taken goes back, once
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from router.admission import admit
 from router.attempt import Attempt, Held
 from router.contracts import Ask, Place, Sink
 from router.core.choose import Choice
@@ -21,21 +22,19 @@ from router.core.fleet import Seat
 from router.core.health import REQUEST_OK
 from router.core.queue import Ticket
 from router.elsewhere import answer_held
-from router.ending import finished, refusal_headers, shown_model
+from router.ending import finished, refusal_headers
 from router.errors import (
     AttemptError,
     InternalError,
-    InvalidJson,
     Refusal,
     RequestTimeout,
     RequestTooLarge,
 )
-from router.events import Chosen, FirstToken
+from router.events import FirstToken
 from router.house import House
-from router.prompt import NOTHING, Prompt
 from router.proxy.headers import Headers, request_id, take_in, to_client
 from router.proxy.relay import Meter
-from router.shadowing import ask_shadow
+from router.sending import send
 from router.waiting import leave_room, wait
 
 log = logging.getLogger("router")
@@ -51,7 +50,7 @@ class Journey:
     held: Held | None = None
     tenant: str | None = None
     tried: tuple[str, ...] = ()
-    attempts = counted = status = size = 0
+    attempts = counted = status = size = resumed = 0
     decision_seconds = 0.0
     ended = resent = stream = False
     whole_at = 0.0  # when the request's last byte came
@@ -64,6 +63,7 @@ class Journey:
         self.path, self.dialect = place
         self.target = target
         self.sink = sink
+        self.client = sink.peer
         self.intake = take_in(headers)
         self.request_id = request_id(self.intake.given_id)
         self.meter = Meter(self.dialect)
@@ -104,23 +104,10 @@ class Journey:
     # Read, hash, choose, send.
 
     def _route(self) -> None:
-        house = self.house
-        prompt = self._read()
-        self.stream = prompt.stream
-        self.model = house.model(prompt)
-        self.ask = house.mind.weigh(prompt, self.intake, self.body, native=self.dialect.native)
-        if house.pumping:
-            house.pump()  # those that wait go first
+        admit(self)
+        if self.house.pumping:
+            self.house.pump()  # those that wait go first
         self.try_one()
-
-    def _read(self) -> Prompt:
-        try:
-            return self.dialect.read(self.path, self.body)
-        except InvalidJson:
-            raise
-        except Exception as wrong:  # extraction never fails a request: the worker may know better
-            log.warning("%s: the prompt could not be read (%s)", self.request_id, type(wrong).__name__)
-            return NOTHING
 
     def try_one(self) -> None:
         now = self.house.clock()
@@ -149,23 +136,8 @@ class Journey:
         return any(seat.id not in self.tried for seat in self.house.fleet.candidates(self.model))
 
     def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
-        assert self.ask is not None
-        house, seat, intake = self.house, choice.seat, self.intake
-        if house.shadow is not None and not self.attempts:
-            ask_shadow(house, self.ask, choice, self.model, now)
-        lease = house.mind.commit(self.ask, choice, now, streaming=self.stream)
-        attempt = self.attempt = Attempt(self, choice, lease)
-        self.choice = choice
-        self.attempts += 1
-        pool = house.pool(seat)
-        credentials = b"" if house.checks_keys or pool.has_credentials else intake.credentials
-        head = b"POST %s%s%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (
-            pool.base_path, self.target, pool.greeting, intake.lines, credentials, self.request_id.encode(),
-            len(self.body),
-        )  # fmt: skip
-        house.emit(Chosen(self.request_id, seat.id, shown_model(self.model), choice.reason, self.ask.key.depth,
-                          int(self.ask.prefix.tokens), int(choice.expected), choice.passed, now))  # fmt: skip
-        attempt.connection = pool.send(head, self.body, attempt, now, fresh=fresh)
+        """Send it there; `fresh`: on a new connection."""
+        send(self, choice, now, fresh=fresh)
 
     # The answer passes.
 

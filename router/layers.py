@@ -21,7 +21,7 @@ RAW = frozenset(("admin_token", "api_key"))  # a key of digits is no number
 KUBERNETES = re.compile(PREFIX + r"(PORT|PORT_\w+|SERVICE_(HOST|PORT\w*))$")
 MASK = "********"
 URL_SECRET = re.compile(r"//[^/@\s]*@")
-SECRETS = re.compile(r"(^|\.)(api_key|admin_token|api_keys)(\.|$|\[)")
+SECRETS = re.compile(r"(^|\.)(api_key|admin_token|(?<!tls\.)key|sha256)$")
 
 
 class SettingsError(ValueError):

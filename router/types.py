@@ -42,6 +42,14 @@ class KvSource(msgspec.Struct, frozen=True):
     topic: str = ""
 
 
+class WorkerTls(msgspec.Struct, frozen=True):
+    """PEM files: whom a worker's certificate is checked against, and what the gateway shows of itself."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A place that serves tokens, as it was configured or discovered."""
 
@@ -54,6 +62,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | None = None
     labels: Mapping[str, str] = {}
     kv_events: KvSource | None = None
+    max_connections: int | None = None
+    tls: WorkerTls | None = None
 
 
 def worker_from_url(url: str, **fields: object) -> Worker:

@@ -16,8 +16,8 @@ BEARER = b"bearer "
 class Keys:
     """Empty: open to all, and everybody is the tenant None."""
 
-    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
-        self._tenants = {sha256(key.encode()).digest(): tenant for tenant, key in pairs}
+    def __init__(self, pairs: Iterable[tuple[str, bytes]] = ()) -> None:
+        self._tenants = {digest: tenant for tenant, digest in pairs}
 
     def __bool__(self) -> bool:
         return bool(self._tenants)

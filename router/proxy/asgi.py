@@ -19,7 +19,8 @@ HIGH_WATER = 65_536  # bytes waiting for a slow client before its worker is paus
 
 
 class AsgiSink:
-    def __init__(self) -> None:
+    def __init__(self, peer: str = "") -> None:
+        self.peer = peer
         self.story: Story
         self._out: deque[Message] = deque()
         self._ready = asyncio.Event()
@@ -82,7 +83,7 @@ class AsgiEndpoint:
     async def __call__(
         self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
     ) -> None:
-        sink = AsgiSink()
+        sink = AsgiSink((scope.get("client") or ("",))[0])
         target = scope.get("raw_path") or scope["path"].encode()
         if scope.get("query_string"):
             target += b"?" + scope["query_string"]

@@ -25,13 +25,14 @@ class FastSink:
     """
 
     __slots__ = ("_chunked", "_complete", "_eof_ends", "_lane", "_old", "_out", "_story", "disconnected", "keep_alive",
-                 "response_complete")  # fmt: skip
+                 "peer", "response_complete")  # fmt: skip
 
     def __init__(self, lane: FastLane, *, old: bool, keep_alive: bool) -> None:
         self._lane = lane
         self._old = old
         self._out: list[bytes] = []
         self._story: Story | None = None
+        self.peer: str = lane.client[0] if lane.client else ""
         self._chunked = self._eof_ends = self._complete = False
         self.keep_alive = keep_alive
         self.response_complete = self.disconnected = False

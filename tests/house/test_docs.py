@@ -21,7 +21,8 @@ from router.core.fleet import Fleet
 from router.observe.bus import Bus
 from router.observe.metrics import Metrics
 from router.plugins import _policy_options, build_dialects, policy_names
-from router.settings import Settings, WorkerSettings
+from router.sections.workers import WorkerSettings
+from router.settings import Settings
 from router.wiring import Gateway
 from tests.support.deployment import COUNTERS_AND_GAUGES, HISTOGRAMS
 

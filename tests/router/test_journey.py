@@ -9,19 +9,6 @@ from tests.support.stories import EVENT_HEAD, JSON_HEAD, Desk
 from tests.support.worker import DONE, event
 
 
-async def test_a_request_goes_out_as_it_came_in() -> None:
-    desk = Desk()
-    _, sink = desk.ask(HELLO, [(b"host", b"gateway"), (b"x-kept", b"yes"), (b"content-length", b"%d" % len(HELLO))])
-    [sent] = desk.sent
-    first, *lines = sent.lines()
-    assert first == b"POST /v1/chat/completions HTTP/1.1"
-    assert lines[:2] == [b"host: w", b"x-kept: yes"]
-    assert lines[2].startswith(b"x-request-id: ")
-    assert lines[3:] == [b"content-length: %d" % len(HELLO), b"", b""]
-    assert sent.body == HELLO
-    assert sink.told == []
-
-
 async def test_an_answer_passes_in_order_and_everything_goes_back() -> None:
     desk = Desk()
     _, sink = desk.ask(STREAM)
@@ -136,19 +123,6 @@ async def test_a_fault_of_the_gateways_own_is_a_500_and_gives_everything_back(mo
     assert desk.finished.code == "internal_error"
 
 
-async def test_a_prompt_that_cannot_be_read_is_routed_by_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk()
-    journey, _ = desk.open()
-
-    def broken(path: str, body: bytes) -> None:
-        raise RecursionError
-
-    monkeypatch.setattr(journey, "dialect", type("Broken", (), {"read": staticmethod(broken), "native": False})())
-    journey.feed(HELLO)
-    journey.complete()
-    assert desk.chosen == ["w0"]
-
-
 async def test_a_slow_client_pauses_the_worker_that_answers() -> None:
     desk = Desk()
     journey, _ = desk.open()
@@ -175,13 +149,6 @@ async def test_times_count_from_the_requests_first_byte() -> None:
     desk.now = 17.0
     desk.sent[0].attempt.on_end()
     assert (desk.finished.first_byte_seconds, desk.finished.seconds) == (3.0, 7.0)
-
-
-async def test_a_choice_is_told_before_the_request_goes_out() -> None:
-    desk = Desk()
-    desk.ask()
-    [chosen] = desk.told(Chosen)
-    assert (chosen.worker, chosen.model, chosen.reason, chosen.at) == ("w0", "m", "load", 0.0)
 
 
 async def test_a_story_lets_go_of_its_attempt_at_its_end() -> None:

@@ -24,6 +24,8 @@ EVENT_HEAD = [(b"content-type", b"text/event-stream")]
 class NotedSink:
     """`told` is the order of calls; bodies are joined."""
 
+    peer = "192.0.2.1"
+
     def __init__(self) -> None:
         self.told: list[str] = []
         self.status: int | None = None

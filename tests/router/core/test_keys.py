@@ -1,5 +1,7 @@
 """Which tenant a key belongs to."""
 
+from hashlib import sha256
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from router.core.keys import Keys
 from router.errors import InvalidApiKey
 
-KEYS = Keys([("red", "sk-red"), ("blue", "sk-blue"), ("ünï", "schlüssel")])
+PAIRS = [("red", "sk-red"), ("blue", "sk-blue"), ("ünï", "schlüssel")]
+KEYS = Keys((tenant, sha256(key.encode()).digest()) for tenant, key in PAIRS)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from router.core.health import PROBE_OK
 from router.observe.snapshot import Snapshot, encode
 from router.processes.crew import Unreached
 from router.processes.messages import CHANGE, DECISIONS, PROCESSES, WHOLE, Change, ProcessRow
-from router.settings import Settings, WorkerSettings
+from router.sections.workers import WorkerSettings
+from router.settings import Settings
 from router.signals.line import Line
 from router.wiring import Gateway
 from tests.support.gateway import eventually

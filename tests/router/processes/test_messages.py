@@ -8,7 +8,7 @@ import pytest
 from router.observe.snapshot import Snapshot
 from router.processes import messages
 from router.processes.messages import Change, ProcessRow, decode_change, decode_rows, encode, process_row
-from router.settings import WorkerSettings
+from router.sections.workers import WorkerSettings
 
 GIVEN: dict[str, Any] = {
     "url": "http://user:pass@127.0.0.1:1/base", "api_key": "k", "labels": {"a": "b"}, "kv_events": "tcp://h:1",

@@ -26,6 +26,8 @@ class Transport:
 
 
 class Lane:
+    client = ("192.0.2.1", 5000)
+
     def __init__(self) -> None:
         self.transport = Transport()
         self.told: list[str] = []

@@ -1,0 +1,23 @@
+"""Where clients come in: whoever may name a client's address is named first."""
+
+import pytest
+from pydantic import ValidationError
+
+from router.sections.listen import Listen
+
+
+@pytest.mark.parametrize("network", ["10.0.0.0/8", "10.1.2.3", "fd00::/8", "::1", "10.1.2.3/8"])
+def test_a_trusted_proxy_is_an_address_or_a_network(network: str) -> None:
+    assert Listen(trusted_proxies=(network,)).trusted_proxies == (network,)
+
+
+@pytest.mark.parametrize("nonsense", ["", "proxy", "10.0.0.0/40", "10.0.0", "*"])
+def test_anything_else_is_refused(nonsense: str) -> None:
+    with pytest.raises(ValidationError, match=r"expected an address or a network such as 10\.0\.0\.0/8"):
+        Listen(trusted_proxies=(nonsense,))
+
+
+def test_the_proxy_protocol_needs_somebody_to_trust() -> None:
+    with pytest.raises(ValidationError, match="proxy_protocol needs trusted_proxies"):
+        Listen(proxy_protocol=True)
+    assert Listen(proxy_protocol=True, trusted_proxies=("127.0.0.1",)).proxy_protocol
