@@ -79,6 +79,7 @@ async def test_a_newcomer_does_not_overtake_those_that_wait(stage: Stage) -> Non
 
 
 class Deaf:
+    peer = ""
     """A sink for an answer that nobody reads."""
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
