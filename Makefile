@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements-dev.lock
 WORKERS ?= 2
 
-.PHONY: demo test test-vllm check format bench compose lock clean
+.PHONY: demo test test-vllm check format bench soak compose lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
 	@$(BIN)/prefix-router demo $(DEMO_ARGS)
@@ -30,6 +30,9 @@ bench: .venv/.ready  ## CPU per request, and microseconds a decision, on this ma
 	@$(BIN)/python bench/cpu.py $(BENCH_ARGS)
 	@$(BIN)/python bench/decision.py
 	@$(BIN)/python bench/memory.py
+
+soak: .venv/.ready  ## ten minutes of mixed load while things go wrong; SOAK_ARGS="--seconds 60" for less
+	@$(BIN)/python -m bench.soak $(SOAK_ARGS)
 
 compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	docker compose up --build
