@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements-dev.lock
 WORKERS ?= 2
 
-.PHONY: demo test test-vllm check format bench soak compose lock clean
+.PHONY: demo test test-vllm check format bench bench-overload soak fuzz compose lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
 	@$(BIN)/prefix-router demo $(DEMO_ARGS)
@@ -31,8 +31,14 @@ bench: .venv/.ready  ## CPU per request, and microseconds a decision, on this ma
 	@$(BIN)/python bench/decision.py
 	@$(BIN)/python bench/memory.py
 
+fuzz: .venv/.ready  ## many random inputs for both HTTP parsers; FUZZ_INPUTS=100000 FUZZ_SEED=2 for more and others
+	@FUZZ_INPUTS=$${FUZZ_INPUTS:-20000} $(BIN)/pytest -n $(WORKERS) tests/fuzz
+
 soak: .venv/.ready  ## ten minutes of mixed load while things go wrong; SOAK_ARGS="--seconds 60" for less
 	@$(BIN)/python -m bench.soak $(SOAK_ARGS)
+
+bench-overload: .venv/.ready  ## half to three times what the workers can take: goodput, waits, refusals, health
+	@$(BIN)/python bench/overload.py $(BENCH_ARGS)
 
 compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	docker compose up --build

@@ -99,8 +99,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
-    def chat(self, chat: Chat, *, open_answer: bool = True) -> list[int]:
-        """The ids of the rendered conversation; with `open_answer` it ends where the assistant begins to speak."""
+    def chat(self, chat: Chat, *, open_answer: bool = True, open_turn: bool = False) -> list[int]:
+        """The ids of the rendered conversation; with `open_answer` it ends where the assistant begins to speak, with
+        `open_turn` where its last turn's text does, so that this can go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

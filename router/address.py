@@ -21,6 +21,9 @@ class Address(msgspec.Struct, frozen=True):
     base_path: str
     credentials: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<Address {self.url}>"
+
     @property
     def netloc(self) -> str:
         """`host:port`, IPv6 in brackets: the worker's id unless one is given, and its `Host` header."""
@@ -42,8 +45,8 @@ def parse_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as wrong:
-        raise ValueError(f"not a URL ({wrong}); expected http://HOST:PORT") from None
+    except ValueError:  # its text may quote a password
+        raise ValueError("not a URL; expected http://HOST:PORT") from None
     _refuse(parts, url)
     host = (parts.hostname or "").lower()
     path = parts.path.rstrip("/")

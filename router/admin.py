@@ -1,41 +1,42 @@
 """The admin routes: workers, explanations, decisions, settings.
 
-With `admin_token` set every route asks for it; without one only a peer on the loopback answers, and not one that speaks
-for somebody else.
+`admin_guard.py` says who may ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from hmac import compare_digest
-from ipaddress import ip_address
-from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import structs
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
+from router.admin_guard import build_guard
 from router.core.fleet import Seat
-from router.errors import AdminOnly, InvalidJson, InvalidRequest, Refusal, RequestTooLarge
+from router.errors import InvalidJson, InvalidRequest, Refusal, RequestTooLarge
 from router.explain import explain
 from router.house import House
 from router.layers import effective, fault
 from router.processes.crew import Crew
 from router.processes.messages import Change
+from router.proxy.worker_tls import tls_faults
 from router.sections.workers import WorkerSettings
 from router.settings import Settings
-
-FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 class UnknownWorker(Refusal):
     status, code = 404, "unknown_worker"
 
 
-class Desk(NamedTuple):
-    """What the admin routes work with."""
+class BadSettings(Refusal):
+    status, code = 422, "bad_settings"
+
+
+@dataclass
+class Desk:
+    """What the admin routes work with; a reload changes the last two."""
 
     house: House
     crew: Crew
@@ -50,7 +51,7 @@ class Desk(NamedTuple):
 
 
 def build_admin(desk: Desk) -> APIRouter:
-    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(_guard(desk.settings))])
+    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(build_guard(desk.house))])
     _add_worker_routes(routes, desk)
     _add_views(routes, desk)
     return routes
@@ -75,6 +76,8 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
             faults = wrong.errors()
             kind = InvalidJson if any(each["type"] == "json_invalid" for each in faults) else InvalidRequest
             raise kind("; ".join(map(fault, faults))) from None
+        if worker.tls is not None and (unfit := tls_faults(worker.tls, "tls")):
+            raise InvalidRequest("; ".join(unfit), param="tls")
         if worker.id in house.fleet.seats:
             response.status_code = 200
         await desk.crew.change(Change("add", worker.id, worker))
@@ -116,59 +119,20 @@ def _add_views(routes: APIRouter, desk: Desk) -> None:
         """The gateway's processes, whichever answers."""
         return {"processes": [structs.asdict(row) for row in await desk.crew.processes()]}
 
+    @routes.post("/reload")
+    async def reload() -> dict[str, Any]:
+        """Read the settings again, in every process: all of them, or none where there is a fault (422). `changed`: what
+        counts from now on; `restart`: what differs and needs a restart."""
+        outcome = await desk.crew.reload()
+        if outcome.faults:
+            raise BadSettings("; ".join(outcome.faults))
+        return {"changed": list(outcome.changed), "restart": list(outcome.restart)}
+
     @routes.get("/config")
     async def config() -> dict[str, Any]:
         """The effective settings and where each came from; secrets masked."""
         rows = effective(desk.settings, desk.origins)
         return {"settings": [{"path": path, "value": value, "origin": origin} for path, value, origin in rows]}
-
-
-def _guard(settings: Settings) -> Callable[[Request], None]:
-    token = settings.admin_token.get_secret_value() if settings.admin_token else None
-
-    def check(request: Request) -> None:
-        if token is not None:
-            shown = request.headers.get("authorization", "")
-            if not compare_digest(shown.encode("utf-8", "replace"), f"Bearer {token}".encode()):
-                raise AdminOnly("The admin routes need `Authorization: Bearer ADMIN_TOKEN`.")
-        elif not _is_local(request):
-            raise AdminOnly(
-                "The admin routes answer loopback peers at a loopback name only, unless admin_token is set."
-            )
-
-    return check
-
-
-def _is_local(request: Request) -> bool:
-    """A peer on the loopback that speaks for itself: neither for somebody behind a proxy nor for a page in a browser.
-
-    A page of another site can make a browser send requests here, and with DNS rebinding even read the answers. Its
-    Origin gives it away, or the Internet name in Host: loopback addresses and names without a dot are nobody's there.
-    """
-    headers = request.headers
-    if request.client is None or any(name in headers for name in FORWARDING):
-        return False
-    origin = headers.get("origin")
-    if headers.get("sec-fetch-site") == "cross-site" or (origin is not None and not _is_loopback(_name(origin))):
-        return False
-    host = _name(f"//{headers.get('host', '')}")
-    return _is_loopback(request.client.host) and ("." not in host or _is_loopback(host))
-
-
-def _name(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return "not.a.name"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _body(request: Request, settings: Settings) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from importlib.resources import files
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -23,8 +23,11 @@ from router.errors import InternalError, InvalidJson, InvalidRequest, MethodNotA
 from router.events import Finished
 from router.house import House
 from router.layers import fault
+from router.pages import api_page, headers_for, live_page
 from router.proxy.asgi import AsgiEndpoint, Message
+from router.proxy.border import Border
 from router.proxy.headers import find, request_id
+from router.proxy.sweep import ClientLimits
 from router.signals.models import ModelCatalogue
 
 UNCOUNTED = ("/admin", "/metrics", "/healthz", "/readyz", "/docs", "/openapi.json")
@@ -40,14 +43,17 @@ def build_app(
     openai: Dialect,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
 ) -> FastAPI:
-    app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, redoc_url=None, redirect_slashes=False)
-    read_seconds = house.settings.timeouts.client_read_seconds
+    app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+                  redirect_slashes=False)  # fmt: skip
+    timeouts, most = house.settings.timeouts, house.settings.limits.header_bytes
+    limits = ClientLimits(timeouts.client_read_seconds, timeouts.client_write_seconds, most)
     for place in house.paths.values():
-        endpoint = AsgiEndpoint(house, place, read_seconds)
+        endpoint = AsgiEndpoint(house, place, limits)
         app.router.routes.append(Route(place.path, endpoint, methods=["POST"], include_in_schema=False))
     _add_plain_routes(app, house, scrape, catalogue)
     _add_refusals(app, house, openai)
     app.add_middleware(Counting, house=house)
+    app.add_middleware(Border, house=house, refusal=openai.refusal, open_to_pages=(MODELS,))
     return app
 
 
@@ -90,7 +96,14 @@ def _add_plain_routes(
     @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        return HTMLResponse(files("router").joinpath("page/index.html").read_text("utf-8"))
+        html, headers = live_page()
+        return HTMLResponse(html, headers=headers)
+
+    @app.head("/docs", include_in_schema=False)
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        html, headers = api_page(app.openapi(), [path.decode() for path in house.paths])
+        return HTMLResponse(html, headers=headers)
 
 
 def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
@@ -100,7 +113,7 @@ def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
         request.scope[CODE] = refusal.code
         extra = dict(headers or {})
         if refusal.retry_after is not None:
-            extra["retry-after"] = str(max(1, round(refusal.retry_after)))
+            extra["retry-after"] = str(max(1, ceil(refusal.retry_after)))
         return Response(body, refusal.status, extra, content_type.decode())
 
     @app.exception_handler(Refusal)
@@ -153,6 +166,7 @@ class Counting:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", own_id.encode())]
+                message["headers"] += headers_for(path)
             await send(message)
 
         try:

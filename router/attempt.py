@@ -13,10 +13,12 @@ from router.core.choose import Choice
 from router.core.health import REQUEST_FAILED
 from router.core.load import Lease
 from router.core.retry import BACK_PRESSURE, is_fault
+from router.dialects._thread import Thread
 from router.elsewhere import failed, may_ask_another, turned_away
 from router.errors import AttemptError
 from router.proxy.exchange import Connection
 from router.proxy.headers import Headers, retry_after
+from router.proxy.upstream import Waiting
 
 if TYPE_CHECKING:
     from router.journey import Journey
@@ -43,7 +45,7 @@ class Attempt:
         self.choice = choice
         self.lease = lease
         self.answered = False  # the client has been given this worker's status
-        self.connection: Connection | None = None
+        self.connection: Connection | Waiting | None = None
         self.held: Held | None = None
 
     @property
@@ -96,6 +98,8 @@ class Attempt:
         if self.held is not None:
             turned_away(self.journey, self.held)
         else:
+            if self.journey.thread is not None:
+                self._pass([])
             self.journey.done(self.choice.seat)
 
     def on_failure(self, failure: AttemptError) -> None:
@@ -120,6 +124,8 @@ class Attempt:
 
     def _pass(self, pieces: list[bytes]) -> None:
         journey = self.journey
+        if journey.thread is not None:
+            pieces = self._follow(journey.thread, pieces)
         if journey.meter.read(pieces):
             now = journey.house.clock()
             self.lease.first_token(now)
@@ -127,3 +133,11 @@ class Attempt:
         body = journey.sink.body
         for piece in pieces:
             body(piece)
+
+    def _follow(self, thread: Thread, pieces: list[bytes]) -> list[bytes]:
+        """What of these may be passed on, so that another worker can go on with the stream; none: it is over."""
+        pieces = thread.take(pieces) if pieces else thread.rest()
+        if not thread.open and not thread.joined:
+            self.journey.thread = None
+            self.journey.let_go()
+        return pieces

@@ -13,10 +13,12 @@ from typing import Any
 import yaml
 
 from router import __version__, replay_command, top
-from router.layers import SettingsError, effective, from_environment, load
+from router.layers import SettingsError, effective, from_environment, load, yaml_trouble
 from router.plugins import dialect_names, missing_extras, policy_faults, policy_names
+from router.proxy.worker_tls import NOTHING, tls_faults
 from router.sections.listen import Tls
 from router.settings import Settings
+from router.types import WorkerTls
 
 URL = "http://127.0.0.1:8080"
 AS_WRITTEN = argparse.RawDescriptionHelpFormatter  # an example that is wrapped cannot be copied
@@ -115,14 +117,16 @@ def _add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", metavar="FILE", type=Path, help="settings in YAML")
 
 
-def settings_from(config: Path | None, flags: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
-    """Merge the file, the environment and the command line. Raises SettingsError."""
+def settings_from(
+    config: Path | None, flags: Mapping[str, Any], *, again: bool = False
+) -> tuple[Settings, dict[str, str]]:
+    """Merge the file, the environment and the command line. `again`: not at the start. Raises SettingsError."""
     environment = from_environment(os.environ, yaml.safe_load)
-    layers = [("file", _read_file(config)), ("environment", environment), ("command line", flags)]
+    layers = [("file", _read_file(config, again=again)), ("environment", environment), ("command line", flags)]
     return load(layers, os.environ, [_check_names])
 
 
-def _read_file(path: Path | None) -> Mapping[str, Any]:
+def _read_file(path: Path | None, *, again: bool = False) -> Mapping[str, Any]:
     if path is None:
         return {}
     try:
@@ -130,7 +134,9 @@ def _read_file(path: Path | None) -> Mapping[str, Any]:
     except OSError as wrong:
         raise SettingsError([f"--config {path}: {wrong.strerror}"]) from None
     except (yaml.YAMLError, UnicodeDecodeError) as wrong:
-        raise SettingsError([f"--config {path}: not YAML: {' '.join(str(wrong).split())}"]) from None
+        raise SettingsError([f"--config {path}: not YAML{yaml_trouble(wrong)}"]) from None
+    if read is None and again:
+        raise SettingsError([f"--config {path}: it is empty, and may be half written"])
     if read is None:
         return {}
     if not isinstance(read, dict):
@@ -149,7 +155,14 @@ def _check_names(settings: Settings) -> list[str]:
         for at, worker in enumerate(settings.workers)
         if worker.dialect not in known
     ]
-    return faults + _tls_faults(settings.listen.tls) + _log_faults(settings.log.access)
+    return faults + _tls_faults(settings.listen.tls) + _worker_tls_faults(settings) + _log_faults(settings.log.access)
+
+
+def _worker_tls_faults(settings: Settings) -> list[str]:
+    faults = tls_faults(WorkerTls(**settings.connections.tls.model_dump()), "connections.tls")
+    for at, each in enumerate(settings.workers):
+        faults += tls_faults(each.worker().tls or NOTHING, f"workers[{at}].tls")
+    return faults
 
 
 def _log_faults(access: str) -> list[str]:
@@ -183,15 +196,18 @@ def _serve(options: argparse.Namespace) -> int:
     flags = _given(workers=options.worker, listen=listen or None)
     if options.policy is not None:
         flags["routing"] = {"policy": options.policy}
-    settings, origins = settings_from(options.config, flags)
+    from router.reload import SettingsSource
+
+    source = SettingsSource(lambda: settings_from(options.config, flags, again=True), options.config)
+    loaded = settings_from(options.config, flags)
     from router.processes.supervisor import process_count, supervise
 
-    count = process_count(settings)
+    count = process_count(loaded[0])
     if count > 1:
-        return supervise(settings, origins, count)
+        return supervise(loaded, count, source)
     from router.server import serve
 
-    return serve(settings, origins)
+    return serve(loaded, source)
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -188,6 +188,9 @@ class Story(Protocol):
     def late(self) -> None:
         """The body did not come in time."""
 
+    def refuse(self, refusal: Refusal, /) -> None:
+        """The body is no HTTP."""
+
     def cancel(self) -> None:
         """The client went away."""
 

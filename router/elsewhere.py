@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from router.core.choose import Choice
 from router.core.health import REQUEST_FAILED
 from router.core.retry import may_retry, may_retry_status
-from router.errors import AttemptError, LocalTrouble, StaleConnection, Unreachable
+from router.ending import passed_on
+from router.errors import AttemptError, LocalTrouble, NotSent, StaleConnection, Unreachable
 from router.events import AttemptFailed
-from router.proxy.headers import to_client
 
 if TYPE_CHECKING:
     from router.attempt import Attempt, Held
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
-    """An attempt failed. Once the client has the status, all that is left is to cut its answer too."""
+    """An attempt failed. Once the client has the status, another may go on with its stream, or it is cut too."""
     choice = attempt.choice
     if attempt.answered:
-        _blame(journey, failure, choice, retried=False)
-        journey.finish(journey.status, cut=True)
-        journey.sink.abort()
+        if journey.thread is None or not journey.go_on(failure, attempt):
+            blame(journey, failure, choice, retried=False)
+            cut(journey)
     elif isinstance(failure, StaleConnection) and not journey.resent and journey.counted < journey.house.max_tries:
         journey.resent = True
         journey.counted += 1  # a request that kills its worker at once looks the same, and must not walk the fleet
@@ -35,12 +35,14 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
         allowed = not journey.resent and may_retry(
             failure, counted=journey.counted, max_tries=journey.house.max_tries, answered=False
         )
-        _blame(journey, failure, choice, retried=allowed and journey.some_left())
+        blame(journey, failure, choice, retried=allowed and journey.some_left())
         if allowed:
             journey.failure = failure
             _go_on(journey)
         else:
-            journey.refuse(failure.answer(f"The worker failed ({failure.kind}): {failure}."))
+            # What broke first decides what the client is told: that nobody could be reached afterwards is no news of it.
+            answer = WorkerFailed if journey.resent and failure.certainly_not_run else failure.answer
+            journey.refuse(answer(f"The worker failed ({failure.kind}): {failure}."))
 
 
 def turned_away(journey: Journey, held: Held) -> None:
@@ -48,7 +50,7 @@ def turned_away(journey: Journey, held: Held) -> None:
     journey.held = held
     journey.counted += 1
     journey.tried += (held.choice.seat.id,)
-    _tell(journey, held.choice, f"status_{held.status}", retried=True)
+    tell(journey, held.choice, f"status_{held.status}", retried=True)
     _go_on(journey)
 
 
@@ -69,10 +71,16 @@ def answer_held(journey: Journey, held: Held) -> None:
     journey.first_byte_at = journey.house.clock()
     journey.finish(held.status)
     sink = journey.sink
-    sink.head(held.status, to_client(held.headers) + journey.own_headers(), held.size)
+    sink.head(held.status, passed_on(journey, held.headers), held.size)
     for piece in held.pieces:
         sink.body(piece)
     sink.end()
+
+
+def cut(journey: Journey) -> None:
+    """The client has a part of the answer, and must not take it for the whole."""
+    journey.finish(journey.status, cut=True)
+    journey.sink.abort()
 
 
 def _go_on(journey: Journey) -> None:
@@ -80,17 +88,17 @@ def _go_on(journey: Journey) -> None:
     journey.guarded(journey.try_one)
 
 
-def _tell(journey: Journey, choice: Choice, kind: str, *, retried: bool) -> None:
+def tell(journey: Journey, choice: Choice, kind: str, *, retried: bool) -> None:
     expected = int(choice.expected)
     journey.house.emit(AttemptFailed(choice.seat.id, kind, retried, choice.reason, journey.model or "", expected))
 
 
-def _blame(journey: Journey, failure: AttemptError, choice: Choice, *, retried: bool) -> None:
+def blame(journey: Journey, failure: AttemptError, choice: Choice, *, retried: bool) -> None:
     """Tell of the failure, and let it speak against the worker where it does."""
-    _tell(journey, choice, failure.kind, retried=retried)
+    tell(journey, choice, failure.kind, retried=retried)
     if isinstance(failure, Unreachable):
         journey.house.mind.lost(choice.seat)
-    if not isinstance(failure, LocalTrouble):
+    if not isinstance(failure, (LocalTrouble, NotSent)):
         if journey.ask is not None:
             journey.house.mind.failed(journey.ask, choice.seat, journey.house.clock())
         journey.house.signal(choice.seat, REQUEST_FAILED, failure.kind)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
+from router.accounting import settle
 from router.errors import Refusal
 from router.events import Finished
-from router.proxy.headers import Headers
+from router.proxy.credentials import veiled, without_userinfo
+from router.proxy.headers import Headers, to_client
 from router.proxy.relay import NO_USAGE
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
                 house.mind.learn(ask, choice, usage, now)
             if ask.held:
                 chance = sum(ask.held.values()) / ask.prefix.bytes_a_token / max(1, len(house.fleet.seats))
+    if journey.account is not None:
+        settle(journey, prompt, now)
     if prompt is None:
         prompt = int(ask.prefix.tokens) if ask is not None else 0
     return Finished(
@@ -73,6 +78,11 @@ def finished(journey: Journey, status: int, code: str | None, cancelled_in: str 
     )
 
 
+def phase(journey: Journey) -> str:
+    """How far it is."""
+    return "queued" if journey.ticket else journey.attempt.phase if journey.attempt else "receiving"
+
+
 def shown_model(model: str | None) -> str:
     """A client's name for a model as a log or a page may have it: short, and valid Unicode."""
     if not model or (len(model) <= MOST_MODEL and model.isascii()):
@@ -83,5 +93,18 @@ def shown_model(model: str | None) -> str:
 def refusal_headers(refusal: Refusal, content_type: bytes) -> Headers:
     headers = [(b"content-type", content_type)]
     if refusal.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % max(1, round(refusal.retry_after))))
+        headers.append((b"retry-after", b"%d" % max(1, ceil(refusal.retry_after))))
     return headers
+
+
+def passed_on(journey: Journey, headers: Headers) -> Headers:
+    """An answer's headers for the client: the worker's, without what only the gateway may see, and our own."""
+    passed = to_client(headers)
+    choice = journey.choice
+    if choice is not None:
+        worker = choice.seat.worker
+        if worker.api_key or worker.address.credentials:
+            passed = veiled(passed, worker)
+    if journey.status != 200:
+        passed = without_userinfo(passed)
+    return passed + journey.own_headers()

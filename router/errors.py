@@ -123,6 +123,12 @@ class LocalTrouble(AttemptError):
     kind, certainly_not_run, answer = "local", True, NoReadyWorker
 
 
+class NotSent(AttemptError):
+    """It waited for one of the worker's connections while the worker was found not to be well. Nothing was sent."""
+
+    kind, certainly_not_run, counts, answer = "not_sent", True, False, NoReadyWorker
+
+
 class StaleConnection(AttemptError):
     """A connection that had served before was closed before any byte of this answer came.
 

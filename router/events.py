@@ -51,10 +51,32 @@ class Shadowed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
-    """A request left the waiting room, for a worker (`admitted`) or not."""
+    """A request left the waiting room, for a worker (`admitted`) or not. `how`: admitted, expired, pushed_out, gone or
+    no_worker. `warm`: of one that waited for the worker that holds its prompt, whether it got that one."""
 
     seconds: float
     admitted: bool
+    priority: int = 0
+    how: str = ""
+    warm: bool | None = None
+
+
+class NoPlace(msgspec.Struct, frozen=True, gc=False):
+    """The waiting room took a request not in: it was full, or the wait too long."""
+
+    priority: int
+
+
+class Limited(msgspec.Struct, frozen=True, gc=False):
+    """A caller asked for more than its rate allows, of `kind` requests or prompt_tokens."""
+
+    kind: str
+
+
+class DeadlinePassed(msgspec.Struct, frozen=True, gc=False):
+    """A request's time was up in this phase."""
+
+    phase: str
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -98,6 +120,13 @@ class Finished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     resumed: int = 0
 
 
+class Resumed(msgspec.Struct, frozen=True, gc=False):
+    """A stream that could be gone on with broke: another worker `went_on`, this one, or it was `cut` after this one."""
+
+    worker: str
+    result: str
+
+
 class WorkerChanged(msgspec.Struct, frozen=True, gc=False):
     """A worker's state moved."""
 
@@ -119,4 +148,18 @@ class Panicked(msgspec.Struct, frozen=True, gc=False):
     began: bool
 
 
-Event = Chosen | AttemptFailed | FirstToken | Shadowed | Queued | Finished | WorkerChanged | WorkerLeft | Panicked
+Event = (
+    Chosen
+    | AttemptFailed
+    | FirstToken
+    | Shadowed
+    | Queued
+    | NoPlace
+    | Limited
+    | DeadlinePassed
+    | Finished
+    | Resumed
+    | WorkerChanged
+    | WorkerLeft
+    | Panicked
+)

@@ -8,24 +8,31 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable
-from math import inf
 
 from router.contracts import Dialect, Place, Policy, Sink, Story
 from router.core.choose import Choice
 from router.core.fleet import Changes, Fleet, Seat
 from router.core.health import Signal
-from router.core.keys import Keys
+from router.core.keys import Key, Keys
 from router.core.mind import Mind
+from router.core.origin import Origins
+from router.core.patience import Patience
 from router.core.queue import WaitingRoom
+from router.core.rates import Accounts, Rate
 from router.core.slo import Slo
 from router.errors import InvalidRequest, ModelNotFound, NoReadyWorker, Refusal
 from router.events import Event, Panicked, WorkerLeft
 from router.prompt import Prompt
+from router.proxy.cors import Cors
 from router.proxy.headers import Headers
+from router.proxy.resolve import Resolver
 from router.proxy.sweep import Sweep
 from router.proxy.upstream import Limits, Pool
+from router.proxy.worker_tls import WorkerContexts
+from router.sections.limits import Rates
 from router.settings import Settings
-from router.types import Worker
+from router.types import Worker, WorkerTls
+from router.watching import RoomWatch, Watch
 
 
 class House:
@@ -46,11 +53,15 @@ class House:
         self.shadow: Policy | None = None  # scores every request, and decides none
         self.sweep = Sweep(clock)
         self.room = WaitingRoom(settings.queue.max, settings.queue.wait_seconds)
+        self.patience = Patience()
+        self.accounts = Accounts()
         self.paths = {path.encode(): Place(path, dialect) for dialect in dialects for path in dialect.paths}
         self.draining = False
-        self.tls = ssl.create_default_context()
+        self.tls = WorkerContexts(ssl.create_default_context())
         self._routed: dict[tuple[str, str], Headers] = {}
         self._pools: dict[Seat, Pool] = {}
+        self.watch = Watch(self)
+        self.resolver = Resolver(clock, settings.connections.resolve_seconds, self.watch.moved)
         self._room_watch = RoomWatch(self.room, self.sweep)
         self.pumping = False
         self._tell: Callable[[House, Place, bytes, Headers, Sink], Story]
@@ -59,18 +70,43 @@ class House:
     def adopt(self, settings: Settings) -> None:
         """Go by these settings from now on; all that is read of them while requests run is set here."""
         self.settings = settings
-        self.keys = Keys((key.tenant, key.digest()) for key in settings.auth.api_keys)
+        self.keys = Keys(
+            Key(key.tenant, key.digest(), key.priority, key.weight, _rate(key.rates) if key.rates is not None else None)
+            for key in settings.auth.api_keys
+        )
         self.checks_keys = bool(self.keys)
         self.salts_tenants = settings.auth.tenant_salt
         self.policy_name = settings.routing.policy
         self.shadow_name = settings.routing.shadow or ""
         self.max_tries = settings.routing.max_tries
+        self.resumes = settings.routing.resume
         self.most_body_bytes = settings.limits.body_bytes
         self.most = settings.limits.in_flight
+        self.fleet.limit_each(settings.limits.worker_in_flight)
+        self.usual_rate = _rate(settings.limits.caller)
+        self.counts_callers = bool(self.usual_rate) or any(key.rate for key in self.keys)
+        self.open_priorities = settings.queue.open_priorities
+        self.hears_priorities = self.open_priorities or any(key.priority for key in self.keys)
+        self.total_seconds = settings.timeouts.total_seconds
         self.logs_hashes = settings.log.hashes
+        self.tls.adopt(WorkerTls(**settings.connections.tls.model_dump()))
+        self.most_header_bytes = settings.limits.header_bytes
+        listen = settings.listen
+        self.origins = Origins(listen.trusted_proxies) if listen.trusted_proxies else None
+        self.cors = Cors(listen.cors_origins) if listen.cors_origins else None
+        self.room.most, self.room.wait_seconds = settings.queue.max, settings.queue.wait_seconds
+        self._routed = {}
         self._limits = Limits(
-            settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds
-        )
+            settings.timeouts.connect_seconds, settings.timeouts.first_byte_seconds, settings.timeouts.idle_seconds,
+            settings.connections.per_worker,
+        )  # fmt: skip
+        for seat, pool in self._pools.items():
+            pool.go_by(self._limits)
+            if pool.tls is not None:
+                pool.tls = self.tls.context(seat.worker)
+        self.resolver.seconds = settings.connections.resolve_seconds
+        self.watch.go_by(settings.health)
+        self.freed()
 
     def tell_with(self, tell: Callable[[House, Place, bytes, Headers, Sink], Story]) -> None:
         """How stories begin: `Journey`, which stands a step above this page."""
@@ -83,6 +119,10 @@ class House:
         """Proxy these paths too, read as this dialect where it can be."""
         for path in paths:
             self.paths.setdefault(path.encode(), Place(path, dialect))
+
+    def client_of(self, peer: str, headers: Headers) -> str:
+        """Whose request this is: the peer's own, or whom a trusted proxy speaks for."""
+        return peer if self.origins is None else self.origins.client_of(peer, headers)
 
     # What a journey asks.
 
@@ -132,8 +172,15 @@ class House:
     def pool(self, seat: Seat) -> Pool:
         pool = self._pools.get(seat)
         if pool is None:
-            pool = self._pools[seat] = Pool(seat.worker, self.sweep, self._limits, self.tls)
+            pool = self._pools[seat] = Pool(
+                seat.worker, self.sweep, self._limits, self.tls.context(seat.worker), names=self.resolver,
+                beat=self.watch,
+            )  # fmt: skip
         return pool
+
+    def pool_of(self, seat: Seat) -> Pool | None:
+        """The one that is there already."""
+        return self._pools.get(seat)
 
     # What a journey tells.
 
@@ -170,37 +217,31 @@ class House:
         changes = self.fleet.reconcile(workers)
         for seat in changes.left:
             self.mind.left(seat)
-            pool = self._pools.pop(seat, None)
-            if pool is not None:
-                pool.close()
+            self.patience.forget(seat.id)
+            self.let_go(seat)
             self.emit(WorkerLeft(seat.id))
         if changes.left:
             self._routed = {}
         for seat in changes.updated:
-            pool = self._pools.pop(seat, None)
-            if pool is not None:
-                pool.close()
+            self.let_go(seat)
+        self.resolver.keep(seat.worker.address.host for seat in self.fleet.seats.values())
         self.freed()
         return changes
+
+    def let_go(self, seat: Seat) -> None:
+        """Close its connections, busy ones when they are done; the next request opens new ones."""
+        pool = self._pools.pop(seat, None)
+        if pool is not None:
+            pool.close()
 
     def busy_connections(self) -> int:
         return sum(pool.busy() for pool in self._pools.values())
 
     def close(self) -> None:
+        self.resolver.close()
         for pool in self._pools.values():
             pool.close()
 
 
-class RoomWatch:
-    """Lets the sweep look into the waiting room while somebody is in it."""
-
-    deadline = -inf
-
-    def __init__(self, room: WaitingRoom, sweep: Sweep) -> None:
-        self.room = room
-        self.sweep = sweep
-
-    def overdue(self, now: float) -> None:
-        self.room.expire(now)
-        if not len(self.room):
-            self.sweep.forget(self)
+def _rate(rates: Rates) -> Rate:
+    return Rate(rates.requests_per_minute, rates.prompt_tokens_per_minute)

@@ -13,29 +13,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import inf
 
-from router.admission import admit
+from router import deadline
+from router.admission import admit, let_in
 from router.attempt import Attempt, Held
 from router.contracts import Ask, Place, Sink
 from router.core.choose import Choice
 from router.core.fleet import Seat
 from router.core.health import REQUEST_OK
+from router.core.keys import Key
+from router.core.patience import Hope
 from router.core.queue import Ticket
+from router.core.rates import Account
+from router.dialects._thread import Thread
 from router.elsewhere import answer_held
-from router.ending import finished, refusal_headers
-from router.errors import (
-    AttemptError,
-    InternalError,
-    Refusal,
-    RequestTimeout,
-    RequestTooLarge,
-)
+from router.ending import finished, passed_on, phase, refusal_headers
+from router.errors import AttemptError, InternalError, Refusal, RequestTimeout, RequestTooLarge
 from router.events import FirstToken
 from router.house import House
-from router.proxy.headers import Headers, request_id, take_in, to_client
+from router.proxy.headers import Headers, request_id, take_in
 from router.proxy.relay import Meter
+from router.resuming import RESUMABLE, arm, go_on, send_on
 from router.sending import send
-from router.waiting import leave_room, wait
+from router.waiting import holds_out, leave_room, wait
 
 log = logging.getLogger("router")
 
@@ -46,14 +47,20 @@ class Journey:
     attempt: Attempt | None = None  # the latest
     choice: Choice | None = None  # whose answer the client is given, or the latest
     ticket: Ticket | None = None
+    thread: Thread | None = None  # of a stream that another worker could go on with
     failure: AttemptError | None = None
     held: Held | None = None
+    cors: Headers = []  # noqa: RUF012 - what the answer says to browsers; never changed in place
     tenant: str | None = None
+    key: Key | None = None
+    hope: Hope | None = None  # it would rather wait for this worker than take another
+    account: Account | None = None  # its caller's, where requests are counted
     tried: tuple[str, ...] = ()
-    attempts = counted = status = size = resumed = 0
+    attempts = counted = status = size = resumed = priority = 0
+    deadline = inf
     decision_seconds = 0.0
     ended = resent = stream = False
-    whole_at = 0.0  # when the request's last byte came
+    whole_at = sent_at = 0.0  # when the request's last byte came, and when it went to a worker
     first_byte_at: float | None = None
     first_token_at: float | None = None
 
@@ -63,7 +70,9 @@ class Journey:
         self.path, self.dialect = place
         self.target = target
         self.sink = sink
-        self.client = sink.peer
+        self.client = sink.peer if house.origins is None else house.client_of(sink.peer, headers)
+        if house.cors is not None:
+            self.cors = house.cors.headers(headers)
         self.intake = take_in(headers)
         self.request_id = request_id(self.intake.given_id)
         self.meter = Meter(self.dialect)
@@ -75,11 +84,11 @@ class Journey:
         """Who asks, and how much is coming."""
         try:
             if self.house.checks_keys:
-                self.tenant = self.house.keys.tenant(headers)
-                if self.house.salts_tenants:
-                    self.intake.tenant = self.tenant
+                let_in(self, headers)
             if (self.intake.length or 0) > self.house.most_body_bytes:
                 raise self._too_large()
+            if self.intake.timeout is not None or self.house.total_seconds is not None:
+                deadline.begin(self)
         except Refusal as refusal:
             self.refuse(refusal)
 
@@ -129,7 +138,8 @@ class Journey:
         house = self.house
         if house.most is not None and house.is_full():
             return None
-        return house.mind.choose(self.ask, self.model, self.tried, now)
+        choice = house.mind.choose(self.ask, self.model, self.tried, now)
+        return None if choice is not None and choice.passed and holds_out(self, choice, now) else choice
 
     def some_left(self) -> bool:
         """Some usable worker was not tried, be it full."""
@@ -137,22 +147,30 @@ class Journey:
 
     def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         """Send it there; `fresh`: on a new connection."""
-        send(self, choice, now, fresh=fresh)
+        (send if self.thread is None else send_on)(self, choice, now, fresh=fresh)
 
     # The answer passes.
 
     def answer(self, status: int, headers: Headers, length: int | None, now: float) -> None:
         self.status = status
         self.first_byte_at = now
-        self._let_go()
         self.meter.begin(headers)
-        self.sink.head(status, to_client(headers) + self.own_headers(), length)
+        passed = passed_on(self, headers)
+        if self.house.resumes and arm(self, status, headers, length):
+            passed.append(RESUMABLE)
+        else:
+            self.let_go()
+        self.sink.head(status, passed, length)
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """No worker will be asked again: a long stream need not keep its prompt in memory."""
         self.body = b""
         if self.ask is not None:
             self.ask.text = self.ask.body = b""
+
+    def go_on(self, failure: AttemptError, broken: Attempt) -> bool:
+        """Another worker is asked to go on with the stream that this one broke, if any may be."""
+        return go_on(self, failure, broken)
 
     def first_token(self, now: float) -> None:
         self.first_token_at = now
@@ -160,22 +178,29 @@ class Journey:
         self.house.emit(FirstToken(self.model or "", now - self.started, allowed))
 
     def done(self, seat: Seat) -> None:
-        if self.status < 400 and not seat.health.calm():
-            self.house.signal(seat, REQUEST_OK)
+        if self.status < 400:
+            seat.answered += 1
+            if not seat.health.calm():
+                self.house.signal(seat, REQUEST_OK)
         self.attempt = None  # it has given everything back
+        if seat.most is not None and self.house.fleet.seats.get(seat.id) is seat:
+            self.house.patience.stayed(seat.id, self.house.clock() - self.sent_at)
         self.finish(self.status)
         self.sink.end()
 
     def own_headers(self) -> Headers:
-        own = [(b"x-request-id", self.request_id.encode())]
+        own = [(b"x-request-id", self.request_id.encode()), *self.cors]
         return own if self.choice is None else own + self.house.routed_headers(self.choice)
 
     # Every end.
 
     def cancel(self) -> None:
         if not self.ended:
-            phase = "queued" if self.ticket else self.attempt.phase if self.attempt else "receiving"
-            self.finish(499, cancelled_in=phase)
+            self.finish(499, cancelled_in=phase(self))
+
+    def overdue(self, now: float) -> None:
+        """All the time that it had is up."""
+        deadline.passed(self)
 
     def pause(self) -> None:
         if self.attempt is not None and self.attempt.connection is not None:
@@ -218,5 +243,7 @@ class Journey:
         if attempt is not None:
             attempt.cancel()
         if self.ticket is not None:
-            leave_room(self, admitted=False)
+            leave_room(self, "gone")
+        if self.deadline != inf:
+            self.house.sweep.forget(self)
         self.house.emit(finished(self, status, code, cancelled_in, cut))

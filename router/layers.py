@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from router.sections.part import URL_SECRET
 from router.settings import Settings
 
 PREFIX = "PREFIX_ROUTER_"
@@ -20,7 +21,6 @@ RAW = frozenset(("admin_token", "api_key"))  # a key of digits is no number
 # What Kubernetes puts into every pod beside a Service named prefix-router; no setting has such a name.
 KUBERNETES = re.compile(PREFIX + r"(PORT|PORT_\w+|SERVICE_(HOST|PORT\w*))$")
 MASK = "********"
-URL_SECRET = re.compile(r"//[^/@\s]*@")
 SECRETS = re.compile(r"(^|\.)(api_key|admin_token|(?<!tls\.)key|sha256)$")
 
 
@@ -93,8 +93,18 @@ def from_environment(environment: Mapping[str, str], parse: Callable[[str], Any]
             if not isinstance(deeper, dict):
                 deeper = place[step] = {}
             place = deeper
-        place[last] = value if last in RAW else parse(value)
+        try:
+            place[last] = value if last in RAW else parse(value)
+        except Exception as wrong:
+            raise SettingsError([f"{name}: not YAML{yaml_trouble(wrong)}"]) from None
     return layer
+
+
+def yaml_trouble(wrong: Exception) -> str:
+    """What is wrong and where. Never the text itself, which may be a secret."""
+    problem, mark = getattr(wrong, "problem", None), getattr(wrong, "problem_mark", None)
+    said = f": {problem}" if problem and "'" not in problem else ""
+    return f"{said} (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else said
 
 
 def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str, Any, str]]:
@@ -103,7 +113,7 @@ def effective(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str,
     for path, value in _leaves(settings.model_dump(mode="json"), ""):
         shown = MASK if SECRETS.search(path) and value not in (None, [], "") else value
         if isinstance(shown, str):
-            shown = URL_SECRET.sub(f"//{MASK}@", shown)
+            shown = URL_SECRET.sub(MASK, shown)
         origin = next((origins[p] for p in _parents(path) if p in origins), "default")
         rows.append((path, shown, origin))
     return rows

@@ -47,14 +47,26 @@ class Outside:
 
     def open(self, family: str) -> None:
         """Join the other replicas. `family`: what the processes of one gateway have in common."""
-        house, url = self._house, self._settings.share
-        self._queues = Queues(
-            house.mind, engine_report, self._queue_seconds(), house.sweep, house.tls, self._dice
-        )  # fmt: skip
+        url = self._settings.share
+        self._queues = self._new_queues()
         if url is not None:
             sharing = self.share()
             self.redis = RedisChannel(url, sharing.receive, family=family)
             sharing.join(self.redis, far=True)
+
+    def adopt(self, settings: Settings) -> None:
+        """Go by these settings from now on: queues may be looked at at another pace, or with other certificates."""
+        before, self._settings = (self._queue_seconds(), self._settings.connections), settings
+        if self._queues is not None and (self._queue_seconds(), settings.connections) != before:
+            self._queues.close()
+            self._queues = self._new_queues()
+            for seat in self._house.fleet.seats.values():
+                self._queues.follow(seat)
+
+    def _new_queues(self) -> Queues:
+        house = self._house
+        seconds = self._queue_seconds()
+        return Queues(house.mind, engine_report, seconds, house.sweep, house.tls, self._dice, house.resolver)
 
     def follow(self, changes: Changes) -> None:
         """Make what is listened to equal to the fleet. Before `open` and after `close` nothing is."""

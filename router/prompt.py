@@ -35,6 +35,7 @@ class Prompt(msgspec.Struct, frozen=True):
     cache_salt: str | None = None
     cache_key: str | None = None
     model_is_text: bool = True
+    priority: int | None = None
 
 
 NOTHING = Prompt(b"")

@@ -65,6 +65,9 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int | None = None
     tls: WorkerTls | None = None
 
+    def __repr__(self) -> str:
+        return f"<Worker {self.id} at {self.address.url}>"
+
 
 def worker_from_url(url: str, **fields: object) -> Worker:
     """A worker with the id `host:port` unless `id` is among the fields; ValueError for a bad URL."""

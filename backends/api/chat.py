@@ -18,15 +18,21 @@ class ChatBody(Body):
     tools: list[Any] | None = None
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
 
 
 def handle(call: Call) -> None:
     body = read(call.body(), ChatBody)
     if not body.messages:
         raise ApiError(400, "`messages` must hold at least one message.", param="messages")
+    if body.add_generation_prompt and body.continue_final_message:
+        message = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        raise ApiError(400, message, param="continue_final_message")
     chat = conversation(body.messages, body.tools or ())
     model = call.model(body.model)
-    prompt = call.engine.tokenizer.chat(chat, open_answer=body.add_generation_prompt)
+    prompt = call.engine.tokenizer.chat(
+        chat, open_answer=body.add_generation_prompt, open_turn=body.continue_final_message
+    )
     job = body.job(model, prompt, body.max_completion_tokens or body.max_tokens)
     sink = ChatStream(call, job, body.options()) if body.stream else ChatWhole(call, job)
     call.start([job], [sink])

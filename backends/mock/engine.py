@@ -77,7 +77,8 @@ class MockSequence:
             return 0
         if self.job.max_tokens is not None:
             return self.job.max_tokens
-        return min(DEFAULT_LENGTH, self._engine.max_model_len - len(self.job.prompt))
+        left = max(0, DEFAULT_LENGTH - self.prose.spoken)
+        return min(left, self._engine.max_model_len - len(self.job.prompt))
 
     @property
     def usage(self) -> Usage:

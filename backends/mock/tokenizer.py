@@ -45,7 +45,7 @@ class MockTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(map(_bytes_of, ids)).decode("utf-8", "replace")
 
-    def chat(self, chat: Chat, *, open_answer: bool = True) -> list[int]:
+    def chat(self, chat: Chat, *, open_answer: bool = True, open_turn: bool = False) -> list[int]:
         """Tools, then the turns in their order, each between a marker of its role and the end marker."""
         ids = [MARKERS["begin"]]
         for tool in chat.tools:
@@ -55,7 +55,9 @@ class MockTokenizer:
             ids += (MARKERS["role"], *cut(turn.role + "\n")) if marker is None else (marker,)
             ids += self._ids(turn.text)
             ids.append(MARKERS["end"])
-        if open_answer:
+        if open_turn:
+            ids.pop()
+        elif open_answer:
             ids.append(MARKERS["assistant"])
         return ids
 

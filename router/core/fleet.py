@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from router.core.easing import Ease, HandOver, SlowStart
-from router.core.health import DOWN, DRAINING, READY, SUSPECT, TRIAL, Health, Signal, Thresholds
+from router.core.health import DOWN, DRAINING, READY, REQUEST_FAILED, SUSPECT, TRIAL, Health, Signal, Thresholds
 from router.core.load import Load
 from router.core.ring import Ring
 from router.events import WorkerChanged
@@ -26,10 +26,13 @@ PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it 
 
 
 class Seat:
-    """A known worker's place: what it is, how it does, what it has been charged with. One incarnation of it."""
+    """A known worker's place: what it is, how it does, what it has been charged with. One incarnation of it.
 
-    __slots__ = ("discovered", "easing", "health", "id", "load", "models", "most", "ready_at", "speed", "wait",
-                 "weight", "worker")  # fmt: skip
+    answered, failed: requests that it answered well, and that failed there; its 4xx, 503 and 429 are neither
+    """
+
+    __slots__ = ("answered", "discovered", "easing", "engine", "failed", "health", "id", "load", "models",
+                 "most", "ready_at", "speed", "usual_most", "wait", "weight", "worker")  # fmt: skip
 
     def __init__(self, worker: Worker, limits: Thresholds) -> None:
         self.id = worker.id
@@ -39,9 +42,12 @@ class Seat:
         self.load = Load()
         self.wait = self.load.wait
         self.speed = worker.weight
+        self.answered = self.failed = 0
         self.easing: Ease | None = None
+        self.engine: str | None = None  # what it says it runs
         self.ready_at: float | None = None
         self.most: int | None = None  # requests in flight at once: its limit, or one while it is on trial
+        self.usual_most: int | None = None  # where the worker itself names none
         self.discovered: frozenset[str] | None = None
         self.models: frozenset[str] | None = None  # None: any
         self.learn(worker, None)
@@ -61,7 +67,11 @@ class Seat:
 
     def limit(self) -> None:
         """Set `most` from the worker's limit and its health."""
-        self.most = 1 if self.health.state is TRIAL else self.worker.max_in_flight
+        own = self.worker.max_in_flight
+        self.most = 1 if self.health.state is TRIAL else self.usual_most if own is None else own
+
+    def is_full(self) -> bool:
+        return self.most is not None and self.load.in_flight + self.load.elsewhere >= self.most
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -79,6 +89,7 @@ class Fleet:
         self.ring = Ring()
         self.seats: dict[str, Seat] = {}
         self.panicking = False
+        self.usual_most: int | None = None
         self._named: frozenset[str] = frozenset()
         self._cache: dict[str | None, list[Seat]] = {}
 
@@ -103,12 +114,22 @@ class Fleet:
             del self.seats[seat.id]
         for seat in joined:
             self.seats[seat.id] = seat
+        self.limit_each(self.usual_most)
         self.ring.place({seat.id: seat.weight for seat in self.seats.values()})
         self._refresh()
         return Changes(tuple(joined), left, tuple(updated))
 
+    def limit_each(self, most: int | None) -> None:
+        """Workers that name no limit themselves take so many requests at once."""
+        self.usual_most = most
+        for seat in self.seats.values():
+            seat.usual_most = most
+            seat.limit()
+
     def feed(self, seat: Seat, signal: Signal, now: float, cause: str = "") -> WorkerChanged | None:
         """Tell a worker's health; the fact, if its state moved."""
+        if signal is REQUEST_FAILED:
+            seat.failed += 1
         before, after = seat.health.feed(signal, now)
         if before is after:
             return None

@@ -142,6 +142,8 @@ class Holders:
         """The worker is known no more. Its entries are ignored from now on and age out of the table."""
         for known in (self._computed, self._lost_at, self._rooms):
             known.pop(worker, None)
+        if not self._computed:  # nobody is left who could hold anything
+            self._young, self._old = {}, {}
 
     def _read(self, entry: Entry, depth: int, held: dict[str, int], ages: dict[str, float]) -> None:
         for worker, mark in entry.holders.items():

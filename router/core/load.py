@@ -39,7 +39,7 @@ class Load:
     """
 
     __slots__ = ("_due", "_head_since", "_penalised_at", "_queue", "apart", "charged", "charged_elsewhere", "elsewhere",
-                 "in_flight", "pace", "penalty", "queue_until", "queued", "remote", "traffic", "waiting",
+                 "in_flight", "pace", "paced", "penalty", "queue_until", "queued", "remote", "traffic", "waiting",
                  "waiting_elsewhere")  # fmt: skip
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Load:
         self.queued = 0.0  # tokens that strangers wait for there, by the last look at its queue
         self.queue_until = -inf  # then that look is too old to mean anything
         self.pace: float | None = None
+        self.paced = 0  # requests that it was learnt from
         self.penalty = self._penalised_at = 0.0
         self._queue: dict[Lease, None] = {}  # those without a first token, oldest first
         self._head_since = 0.0  # when the oldest one's prefill began
@@ -92,6 +93,10 @@ class Load:
             return self.charged
         most = MOST_DONE * next(iter(self._queue)).tokens
         return self.charged - (done if done < most else most)
+
+    def oldest(self) -> Lease | None:
+        """The one whose first token has been awaited for longest."""
+        return next(iter(self._queue)) if self._queue else None
 
     def penalise(self, tokens: float, now: float) -> None:
         """A request of so many prompt tokens failed here."""
@@ -155,6 +160,7 @@ class Load:
         if tokens < PACE_TOKENS or seconds <= 0.0:
             return
         seen = tokens / seconds
+        self.paced += 1
         if self.pace is None:
             self.pace = seen
         else:
@@ -167,22 +173,27 @@ class Load:
 class Lease:
     """One unit of one worker's attention, held by one owner at a time. Every method may be called again."""
 
-    __slots__ = ("_alone", "_charged", "_load", "_open", "_since", "prefill_seconds", "tokens")
+    __slots__ = ("_alone", "_charged", "_load", "_open", "prefill_seconds", "since", "tokens")
 
     def __init__(self, load: Load, tokens: float, now: float, *, alone: bool) -> None:
         self.tokens = tokens
         self._load = load
-        self._since = now
+        self.since = now
         self._alone = alone
         self.prefill_seconds: float | None = None  # how long its prefill took, where it had the worker to itself
         self._charged = self._open = True
+
+    @property
+    def waits(self) -> bool:
+        """Its first token has not come."""
+        return self._charged
 
     def first_token(self, now: float) -> None:
         """Prefill is over: the charged tokens go back."""
         if self._charged:
             self._charged = False
             if self._alone:
-                self.prefill_seconds = now - self._since
+                self.prefill_seconds = now - self.since
             self._load.relieve(self, now)
 
     def release(self) -> bool:

@@ -107,7 +107,7 @@ class Mind:
     def commit(self, ask: Ask, choice: Choice, now: float, *, streaming: bool) -> Lease:
         """The request goes there: charge it, and remember that it will hold the prefix."""
         seat = choice.seat
-        tokens = ask.prefix.tokens
+        tokens = ask.prefix.tokens or 1.0  # so that requests with nothing to hash take turns
         new = max(tokens - choice.expected, LEAST_WORK * tokens, 1.0)
         if now >= self._traffic.next_at:
             self._fade(now)

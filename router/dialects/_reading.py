@@ -15,6 +15,8 @@ from router.prompt import CALL, NAME, NEXT, media, stable, tagged, text
 Body = TypeVar("Body")
 
 CALLS = ("tool_use", "tool_result", "function_call")  # compared, not hashed: a part's type may be anything
+CACHE_CONTROL = "cache_control"  # a mark that clients move on from turn to turn; no engine reads it as text
+NO_PROMPT = ("content", CACHE_CONTROL)
 MOST_NESTED = 4
 NOT_JSON = "The request body is not valid JSON."
 NO_USAGE = Usage(None, None, None)
@@ -78,11 +80,19 @@ def fields(value: Any) -> dict[str, Any]:
 def loads(body: bytes) -> Any:
     """Any JSON value, read by Python's own reader; None where that is nested too deeply. Raises InvalidJson."""
     try:
-        return json.loads(body.decode("utf-8-sig", "surrogateescape"))
+        return json.loads(body.decode("utf-8-sig", "surrogateescape"), parse_int=_integer)
     except RecursionError:
         return None
     except ValueError:
         raise InvalidJson(NOT_JSON) from None
+
+
+def _integer(digits: str) -> int | str:
+    """Python reads no number of thousands of digits; those digits tell it from others all the same."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def content(out: list[bytes], value: Any, depth: int = 0) -> None:
@@ -104,9 +114,11 @@ def _part(out: list[bytes], part: Any, depth: int) -> None:
     elif isinstance(part, dict) and isinstance(part.get("text"), str) and _is_text(part):
         text(out, part["text"])
     elif isinstance(part, dict) and part.get("type") in CALLS and depth < MOST_NESTED:
-        tagged(out, CALL, stable({name: value for name, value in part.items() if name != "content"}))
+        tagged(out, CALL, stable({name: value for name, value in part.items() if name not in NO_PROMPT}))
         content(out, part.get("content"), depth + 1)  # a tool's result may hold an image
     else:
+        if isinstance(part, dict) and CACHE_CONTROL in part:
+            part = {name: value for name, value in part.items() if name != CACHE_CONTROL}
         media(out, part)
 
 

@@ -30,6 +30,7 @@ class Messages(msgspec.Struct, gc=False):
     system: Any = None
     tools: Any = None
     cache_salt: Any = None
+    priority: Any = None
 
 
 _messages = msgspec.json.Decoder(Messages).decode
@@ -51,6 +52,7 @@ class Anthropic:
             asked.cache_salt if isinstance(asked.cache_salt, str) else None,
             None,
             asked.model is None or isinstance(asked.model, str),
+            asked.priority if type(asked.priority) is int else None,
         )
 
     def has_token(self, event: bytes) -> bool:

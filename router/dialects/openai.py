@@ -29,6 +29,7 @@ class Chat(msgspec.Struct, gc=False):
     stream: Any = False
     tools: Any = None
     cache_salt: Any = None
+    priority: Any = None
     prompt_cache_key: Any = None
 
 
@@ -45,6 +46,7 @@ class Plain(msgspec.Struct, gc=False):
     text_1: Any = None
     tools: Any = None
     cache_salt: Any = None
+    priority: Any = None
     prompt_cache_key: Any = None
 
 
@@ -171,6 +173,7 @@ def _prompt(body: Chat | Plain, canonical: bytes) -> Prompt:
         body.cache_salt if isinstance(body.cache_salt, str) else None,
         body.prompt_cache_key if isinstance(body.prompt_cache_key, str) else None,
         body.model is None or isinstance(body.model, str),
+        body.priority if type(body.priority) is int else None,
     )
 
 

@@ -10,16 +10,16 @@ from router.types import Worker
 
 class StaticSource:
     def __init__(self, workers: Iterable[Worker]) -> None:
-        self._workers = tuple(workers)
+        self.workers = tuple(workers)
         self._changed = asyncio.Event()
         self._changed.set()
 
     def replace(self, workers: Iterable[Worker]) -> None:
-        self._workers = tuple(workers)
+        self.workers = tuple(workers)
         self._changed.set()
 
     async def watch(self) -> AsyncIterator[tuple[Worker, ...]]:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            yield self._workers
+            yield self.workers

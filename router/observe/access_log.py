@@ -19,6 +19,7 @@ import msgspec
 from router.clock import Stamp
 from router.events import Finished
 from router.observe.bus import Bus
+from router.observe.own_log import safe_json
 
 MOST_PENDING = 65_536  # lines
 INTERVAL = 0.1  # seconds
@@ -54,7 +55,10 @@ class AccessLog:
         if len(self._lines) >= MOST_PENDING:
             self._dropped += 1
             return
-        self._lines.append(b'{"time":"%s",%s\n' % (self._stamp(), self._encode(event)[1:]))
+        fields = self._encode(event)
+        if not fields.isascii():  # JSON's writer escapes line ends and the like, but not what some terminals heed
+            fields = safe_json(fields.decode()).encode()
+        self._lines.append(b'{"time":"%s",%s\n' % (self._stamp(), fields[1:]))
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL):

@@ -16,8 +16,11 @@ from prometheus_client.registry import Collector
 
 from router import __version__
 from router.core.fleet import Fleet
-from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, Shadowed, WorkerLeft
+from router.events import AttemptFailed, Finished, FirstToken, Panicked, Queued, Resumed, Shadowed, WorkerLeft
 from router.observe.bus import Bus
+from router.observe.ejections import Ejections
+from router.observe.model_names import ModelNames
+from router.observe.pressure import Pressure
 from router.observe.rows import Row
 from router.observe.series import DECISION, NAME, SECONDS, Counter, Histogram, cumulative
 from router.observe.snapshot import Series, Snapshot
@@ -38,7 +41,8 @@ class Metrics(Collector):
         policy: str,
         heard: Callable[[], dict[str, dict[tuple[str, ...], float]]] = dict,
     ) -> None:
-        self._fleet, self._paths, self._waiting, self._policy = fleet, frozenset(paths), waiting, policy
+        self._fleet, self._paths, self._waiting, self.policy = fleet, frozenset(paths), waiting, policy
+        self._model = ModelNames(fleet.known_model).shown
         self._heard = heard  # counts that others keep, by the counter's name
         self.reload_failed = self._panic = False
         self._whole: Snapshot | None = None  # while a scrape shows more than this process
@@ -63,21 +67,22 @@ class Metrics(Collector):
         self._reported = Counter("reported_predicted_cached_tokens", "Predicted, where usage came", "model", "worker")
         self._saved = Counter("affinity_saved_tokens", "Cached tokens beyond what chance would bring", "model")
         self._shadowed = Counter("shadow_decisions", "Decisions of the shadow policy", "policy", "differs")
-        self._shadow_cost = Counter(
-            "shadow_cost_tokens", "Tokens until the first one, by the shadow's choice", "policy"
-        )
+        self._shadow_cost = Counter("shadow_cost_tokens", "Tokens until the first, by the shadow's choice", "policy")
         self._shadow_made = Counter("shadow_made_tokens", "The same by the choice made", "policy")
         self._kv_events = Counter("kv_events", "What was heard of engines' caches", "worker", "kind")
         self._kv_matches = Counter("kv_matches", "Decisions by engines' word (matched), or not", "result")
         self._shared = Counter("shared", "News to and from other processes and replicas", "kind")
+        self._resumed = Counter("resumed", "Broken streams that another worker went on with, or were cut", "result")
         self._decision_series = self._decision.at()
         self._counters = [value for value in vars(self).values() if isinstance(value, Counter)]
+        self._counters += Pressure(bus).counters + Ejections(bus).counters
         self._histograms = [value for value in vars(self).values() if isinstance(value, Histogram)]
         bus.on(AttemptFailed, self._failed)
         bus.on(FirstToken, self._token)
         bus.on(Finished, self._finished)
         bus.on(Shadowed, self._shadow)
         bus.on(Queued, lambda event: self._queue_seconds.at().add(event.seconds))
+        bus.on(Resumed, lambda event: self._resumed.add(event.result))
         bus.on(WorkerLeft, self._left)
         bus.on(Panicked, lambda event: setattr(self, "_panic", event.began))
         self._queue_seconds.at()  # it has no labels, so it is there from the start
@@ -100,7 +105,7 @@ class Metrics(Collector):
         if event.retried:
             self._retries.values[(event.kind,)] += 1
         if event.retried and event.reason:
-            self._decisions.values[self._policy, event.reason] += 1
+            self._decisions.values[self.policy, event.reason] += 1
             if event.worker in self._fleet.seats:
                 self._predicted.values[self._model(event.model), event.worker] += event.predicted_cached_tokens
 
@@ -166,7 +171,7 @@ class Metrics(Collector):
             for status, count in row.codes.items():
                 self._requests.values[row.path, row.model, str(status)] += count
             if row.count:
-                self._decisions.values[self._policy, row.reason or ""] += row.count
+                self._decisions.values[self.policy, row.reason or ""] += row.count
                 self._prompt.values[(row.model,)] += row.prompt
                 self._unreported.values[(row.model,)] += row.unreported
                 self._saved.values[(row.model,)] += row.saved
@@ -180,9 +185,6 @@ class Metrics(Collector):
             row.clear()
             if row.worker is not None and not known:
                 del self._rows[kind]
-
-    def _model(self, model: str) -> str:
-        return model if self._fleet.known_model(model) else "other"
 
     def _left(self, event: WorkerLeft) -> None:
         self._settle()
@@ -239,9 +241,7 @@ class Metrics(Collector):
 
     def _ratio(self, whole: Snapshot) -> Metric:
         """Since the start; the rates of both counters tell of the last minutes."""
-        family = GaugeMetricFamily(
-            NAME + "cached_prediction_ratio", "Delivered / predicted", labels=["model", "worker"]
-        )
+        family = GaugeMetricFamily(NAME + "cached_prediction_ratio", "Came / expected", labels=["model", "worker"])
         delivered = whole.sums.get(self._cached.name, {})
         for labels, numbers in whole.sums.get(self._reported.name, {}).items():
             if numbers[0]:

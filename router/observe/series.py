@@ -24,6 +24,10 @@ class Counter:
         self.name, self.text, self.labels = NAME + name, text, labels
         self.values: dict[Labels, float] = defaultdict(float)
 
+    def add(self, *labels: str) -> None:
+        """One more."""
+        self.values[labels] += 1
+
     def numbers(self) -> dict[Labels, list[float]]:
         return {labels: [value] for labels, value in self.values.items()}
 

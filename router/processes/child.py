@@ -17,8 +17,22 @@ from router.clock import monotonic
 from router.core.health import STARTING
 from router.events import Chosen, Finished
 from router.observe.own_log import set_up_logging
-from router.processes.messages import BEGIN, CHANGE, COUNT, COUNTED, CUT, DECISIONS, LISTENING, STOP, decode_change
-from router.processes.supervisor import SIGNALS, Inheritance
+from router.processes.life import SIGNALS, Inheritance
+from router.processes.messages import (
+    BEGIN,
+    CHANGE,
+    COUNT,
+    COUNTED,
+    CUT,
+    DECISIONS,
+    LEAVE,
+    LISTENING,
+    REFUSED,
+    SETTINGS,
+    STOP,
+    decode_change,
+    decode_settings,
+)
 from router.server import Server, is_fit, run, uvicorn_config
 from router.signals.line import Line
 from router.signals.load_sharing import LoadSharing
@@ -33,6 +47,8 @@ START_SECONDS = 60.0  # for the parent's first answer; it may be busy with start
 
 def live(given: Inheritance) -> int:
     """Serve until told to stop; the exit status."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its parent reloads for all
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     set_up_logging(given.settings.log.level, f"[{given.index}] ")
     return run(Child(given, Gateway(given.settings, given.origins)), given.listener)
 
@@ -45,9 +61,9 @@ class Child(Server):
         gateway.family = given.family
         gateway.before_serving = self._acquainted if given.successor else None
         self._siblings = Siblings(self._line, gateway.share().receive)
-        row = Row(memoryview(given.table), given.index, given.processes)
+        row = Row(memoryview(given.table), given.slot, given.rows)
+        row.rows = given.processes  # those of leaving ones are seldom in use
         self._load = LoadSharing(row, gateway.fleet, monotonic, gateway.house.freed)
-        self._tasks: list[asyncio.Task[None]] = []
         gateway.bus.on(Chosen, self._load.note)
         gateway.bus.on(Finished, self._load.note)
 
@@ -55,7 +71,7 @@ class Child(Server):
         """Hear what was changed before this process began, then serve."""
         line, crew = self._line, self._gateway.crew
         await line.open(self._given.line)
-        self._tasks.append(asyncio.create_task(self._orphaned(), name="until the parent is gone"))
+        self._own.append(asyncio.create_task(self._orphaned(), name="until the parent is gone"))
         try:
             await line.ask(BEGIN, b"", START_SECONDS)
         except (TimeoutError, ConnectionError):  # nobody is there to serve for
@@ -68,13 +84,11 @@ class Child(Server):
 
     def listening(self, listener: socket.socket) -> None:
         self._line.tell(LISTENING)
-        self._tasks.append(asyncio.create_task(self._count(), name="counts for the parent"))
+        self._own.append(asyncio.create_task(self._count(), name="counts for the parent"))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         self._load.stop()
-        for task in self._tasks:
-            task.cancel()
         self._line.tell(COUNTED, self._gateway.crew.counted())
         await self._line.close()
 
@@ -94,8 +108,14 @@ class Child(Server):
             self._siblings.receive(content)
         elif kind == CHANGE:
             self._gateway.crew.make(decode_change(content))
+        elif kind == SETTINGS:
+            self._gateway.adopt(*decode_settings(content))
+        elif kind == REFUSED:
+            self._gateway.metrics.reload_failed = bool(content)
         elif kind == STOP and not self.ending:
             self.end(float(content))
+        elif kind == LEAVE and not self.ending:
+            self._leave(float(content))
         elif kind == CUT:
             if not self.ending:
                 self.end(0.0)
@@ -105,6 +125,8 @@ class Child(Server):
         crew = self._gateway.crew
         if kind == CHANGE:
             crew.make(decode_change(content))
+        elif kind == SETTINGS:
+            self._gateway.adopt(*decode_settings(content))
         elif kind == COUNT:
             self._line.tell(COUNTED, crew.counted())
         elif kind == DECISIONS:
@@ -119,6 +141,12 @@ class Child(Server):
 
     # How it ends.
 
+    def _leave(self, grace: float) -> None:
+        """A successor takes new connections. Those that are open here may ask once more, and are closed with that."""
+        self.close_listeners()
+        self.last_answers()
+        asyncio.get_running_loop().call_later(grace, self._stop)
+
     async def _orphaned(self) -> None:
         await self._line.ended.wait()
         if not self.ending:
@@ -132,5 +160,7 @@ class Child(Server):
     def capture_signals(self) -> Iterator[None]:
         """They were blocked when this process was started; one that came in the meantime is heard now."""
         with super().capture_signals():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             yield

@@ -21,17 +21,21 @@ from router.processes.messages import (
     CHANGE,
     DECISIONS,
     PROCESSES,
+    RELOAD,
     WHOLE,
     Change,
     ProcessRow,
     decode_lists,
+    decode_outcome,
     decode_rows,
     encode,
     process_row,
 )
+from router.reload import Outcome, Reloader
 from router.signals.line import Line
 
 PATIENCE = 2.0  # seconds for the parent, which itself waits at most one for the others
+RELOAD_SECONDS = 20.0  # for a reload: a long file takes its time
 
 
 class Unreached(Refusal):
@@ -53,6 +57,7 @@ class Crew:
         self._handing_over: dict[str, asyncio.TimerHandle] = {}
         self.line: Line | None = None
         self.look: Callable[[], None] = _nothing
+        self.reloader: Reloader | None = None  # of this process, where it is the only one
 
     # What the routes ask.
 
@@ -62,6 +67,14 @@ class Crew:
             self.make(change)
         else:
             await self._ask(CHANGE, encode(change))
+
+    async def reload(self) -> Outcome:
+        """Read the settings again; all processes take them, or none. Raises Unreached."""
+        if self.line is not None:
+            return decode_outcome(await self._ask(RELOAD, seconds=RELOAD_SECONDS))
+        if self.reloader is None:
+            return Outcome(faults=("this gateway was given its settings and cannot read them again",))
+        return await self.reloader.reload("POST /admin/reload")
 
     async def scrape(self) -> bytes:
         """Prometheus text of all processes together. Raises Unreached."""
@@ -137,9 +150,9 @@ class Crew:
     def decided(self) -> bytes:
         return encode(self._decisions.latest())
 
-    async def _ask(self, kind: str, content: bytes = b"") -> bytes:
+    async def _ask(self, kind: str, content: bytes = b"", seconds: float = PATIENCE) -> bytes:
         try:
-            return await self.line.ask(kind, content, PATIENCE) if self.line is not None else b""
+            return await self.line.ask(kind, content, seconds) if self.line is not None else b""
         except (TimeoutError, ConnectionError):
             raise Unreached("The gateway's other processes cannot be reached now.", retry_after=1.0) from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec import structs
 
@@ -21,6 +21,9 @@ from router.processes.messages import (
     DECISIONS,
     LISTENING,
     PROCESSES,
+    REFUSED,
+    RELOAD,
+    SETTINGS,
     WHOLE,
     Change,
     ProcessRow,
@@ -28,6 +31,7 @@ from router.processes.messages import (
     encode,
     process_row,
 )
+from router.reload import Outcome
 from router.signals.line import Line
 from router.signals.siblings import NEWS, pass_on
 
@@ -37,12 +41,15 @@ CHANGE_SECONDS, VIEW_SECONDS = 1.0, 0.5  # that one process may take before the 
 
 
 class Member:
-    """One process: its line, and the last it said of itself."""
+    """One process: its line, and the last it said of itself. Of two with one index, of which one is leaving, each has a
+    slot of its own."""
 
-    def __init__(self, index: int, hub: Hub) -> None:
+    def __init__(self, index: int, hub: Hub, slot: int | None = None) -> None:
         self.index = index
+        self.slot = index if slot is None else slot
         self.pid = 0
-        self.began = hub.clock()
+        self.leaving = False
+        self.began = self.heard_at = hub.clock()
         self.counted = Snapshot()
         self.listens = asyncio.Event()
         self.line = Line(lambda kind, content: hub.told(self, kind, content),
@@ -50,10 +57,11 @@ class Member:
 
 
 class Hub:
-    """`dropped`: batches of news that a process was too slow to take."""
+    """`dropped`: batches of news that a process was too slow to take. `reload` is what a process may ask for."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[], float], reload: Callable[[str], Awaitable[Outcome]] | None = None) -> None:
+        self.clock, self.reload = clock, reload
+        self.refused = False  # the last reload was
         self.members: dict[int, Member] = {}
         self.dropped = 0
         self._gone = Snapshot()
@@ -63,16 +71,19 @@ class Hub:
         """A process was started: it hears all changes made so far, then those to come."""
         for change in self._changes:
             member.line.tell(CHANGE, encode(change))
-        self.members[member.index] = member
+        if self.refused:
+            member.line.tell(REFUSED, b"1")
+        self.members[member.slot] = member
 
     def leave(self, member: Member) -> None:
         """It has ended, and its line has said all it had to say."""
-        if self.members.pop(member.index, None) is not None:
+        if self.members.pop(member.slot, None) is not None:
             self._gone.add_sums(member.counted)
 
     # What a process tells and asks.
 
     def told(self, member: Member, kind: str, content: bytes) -> None:
+        member.heard_at = self.clock()
         if kind == NEWS:
             for other in self.members.values():
                 if other is not member and not pass_on(other.line, content):
@@ -93,7 +104,25 @@ class Hub:
         elif kind == PROCESSES:
             await self._ask_all(COUNT, VIEW_SECONDS)
             return encode(self._rows())
+        elif kind == RELOAD and self.reload is not None:
+            return encode(await self.reload("POST /admin/reload"))
         return b""
+
+    def mark(self, refused: bool) -> None:
+        """The last reload was refused, or not."""
+        self.refused = refused
+        for member in self.members.values():
+            member.line.tell(REFUSED, b"1" if refused else b"")
+
+    async def hand_out(self, content: bytes) -> list[Member]:
+        """New settings for all. Those that could not take them; one that hangs will when it wakes."""
+        there = [member for member in self.members.values() if member.listens.is_set()]
+        for member in self.members.values():
+            if member not in there:
+                member.line.tell(SETTINGS, content)
+        asked = [member.line.ask(SETTINGS, content, CHANGE_SECONDS) for member in there]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [each for each, said in zip(there, answers, strict=True) if isinstance(said, ConnectionAbortedError)]
 
     async def _change(self, change: Change, content: bytes) -> None:
         told_later = structs.replace(change, over_seconds=0.0)  # a hand-over is not begun anew in a successor
@@ -113,8 +142,10 @@ class Hub:
     def _rows(self) -> list[ProcessRow]:
         now = self.clock()
         return [
-            process_row(each.index, each.pid, now - each.began, each.counted, answers=not each.line.hangs)
-            for each in sorted(self.members.values(), key=lambda member: member.index)
+            process_row(
+                each.index, each.pid, now - each.began, each.counted, answers=not each.line.hangs, leaving=each.leaving
+            )
+            for each in sorted(self.members.values(), key=lambda member: (member.index, not member.leaving))
         ]
 
     async def _ask_all(self, kind: str, seconds: float, content: bytes = b"") -> list[bytes]:

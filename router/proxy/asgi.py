@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
+from math import inf
 from typing import Any
 
 from router.contracts import Place, Story, Teller
 from router.proxy.headers import Headers
+from router.proxy.sweep import PATIENCE, SLOWEST, ClientLimits
 
 Message = MutableMapping[str, Any]
 HIGH_WATER = 65_536  # bytes waiting for a slow client before its worker is paused
@@ -56,13 +58,18 @@ class AsgiSink:
         if not self.over:
             self._out.append(message)
 
-    async def drain(self, send: Callable[[Message], Awaitable[None]]) -> None:
-        """Send all there is, until the answer is over or cut."""
+    async def drain(self, send: Callable[[Message], Awaitable[None]], seconds: float = inf) -> None:
+        """Send all there is, until the answer is over or cut; a client that takes nothing for so long is left."""
         while True:
             while self._out:
                 message = self._out.popleft()
                 self._size -= len(message.get("body", b""))
-                await send(message)
+                try:
+                    async with asyncio.timeout(None if seconds == inf else seconds):
+                        await send(message)
+                except TimeoutError:
+                    self.over = self.cut = True
+                    self._out.clear()
             if self._paused:
                 self._paused = False
                 self.story.resume()
@@ -75,10 +82,10 @@ class AsgiSink:
 class AsgiEndpoint:
     """An ASGI application for the proxied paths."""
 
-    def __init__(self, teller: Teller, place: Place, read_seconds: float) -> None:
+    def __init__(self, teller: Teller, place: Place, limits: ClientLimits) -> None:
         self.teller = teller
         self.place = place
-        self.read_seconds = read_seconds
+        self.limits = limits
 
     async def __call__(
         self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
@@ -92,17 +99,19 @@ class AsgiEndpoint:
         story.begin(headers)
         watcher = asyncio.create_task(self._watch(sink, story, receive))
         try:
-            await sink.drain(send)
+            await sink.drain(send, self.limits.write_seconds)
         finally:
             watcher.cancel()
             story.cancel()
 
     async def _watch(self, sink: AsgiSink, story: Story, receive: Callable[[], Awaitable[Message]]) -> None:
         """The request's body, then the client's leaving."""
-        more = True
+        more, size = True, 0
+        seconds, clock = self.limits.read_seconds, asyncio.get_running_loop().time
+        began = clock()
         while more and not sink.over:
             try:
-                async with asyncio.timeout(self.read_seconds):
+                async with asyncio.timeout(seconds):
                     message = await receive()
             except TimeoutError:
                 story.late()
@@ -111,7 +120,11 @@ class AsgiEndpoint:
                 self._leave(sink, story)
                 return
             story.feed(message.get("body", b""))
+            size += len(message.get("body", b""))
             more = message.get("more_body", False)
+            if more and clock() - began > seconds * PATIENCE + size / SLOWEST:
+                story.late()
+                return
         story.complete()
         while (await receive())["type"] != "http.disconnect":
             pass

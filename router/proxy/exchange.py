@@ -8,14 +8,15 @@ brought can be written together.
 from __future__ import annotations
 
 import asyncio
-import errno
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httptools
 
 from router import errors
 from router.errors import AttemptError, BrokenAnswer
+from router.proxy.answer_law import MOST_HEAD, framing
+from router.proxy.dialing import dial
 from router.proxy.headers import Headers
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 ONE_WRITE = 65_536  # a body below this is copied behind its head: one packet, one system call
 UNUSED_SECONDS = 60.0  # then an idle connection is closed: what drops it silently on the way would be noticed late
-OWN_TROUBLE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
-NO_BODY = frozenset((204, 304))
 STALE_SECONDS = 0.25  # a round trip, generously: within it a kept connection's end is no answer to the request
 
 
 class Receiver(Protocol):
     """Who awaits the answer. After `on_end` or `on_failure` the connection calls no more."""
+
+    connection: Any  # set by the pool where the request had to wait for one
 
     def on_head(self, status: int, headers: Headers, length: int | None) -> None: ...
     def on_body(self, pieces: list[bytes]) -> None: ...
@@ -41,25 +42,26 @@ class Receiver(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    __slots__ = ("_announced", "_done", "_eof_ends", "_head", "_headers", "_keep", "_length", "_parser", "_paused",
-                 "_pieces", "_receiver", "_request", "_seen", "_sent_at", "_status", "_task", "_transport", "deadline",
-                 "pool", "used")  # fmt: skip
+    __slots__ = ("_announced", "_done", "_eof_ends", "_head", "_head_bytes", "_headers", "_keep", "_length", "_parser",
+                 "_pieces", "_request", "_seen", "_status", "_task", "_transport", "deadline", "paused", "peer", "pool",
+                 "receiver", "sent_at", "used")  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.used = self._paused = False
+        self.used = self.paused = False
         self.deadline = inf
-        self._receiver: Receiver | None = None
+        self.receiver: Receiver | None = None
+        self.peer: str | None = None  # the address behind the worker's name
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._request: tuple[bytes, bytes] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
-        pool.sweep.watch(self)
+        pool.opened(self)
 
     @property
     def busy(self) -> bool:
-        return self._receiver is not None
+        return self.receiver is not None
 
     @property
     def is_open(self) -> bool:
@@ -67,40 +69,40 @@ class Connection(asyncio.Protocol):
 
     def send(self, head: bytes, body: bytes, receiver: Receiver, now: float) -> None:
         """Begin an exchange; on a connection not open yet the request waits for it."""
-        self._receiver = receiver
+        self.receiver = receiver
         self._headers: Headers = []
         self._length: int | None = None
-        self._status = 0
+        self._status = self._head_bytes = 0
         self._seen = self._announced = self._done = self._keep = False
         self._eof_ends = True
         if self._transport is None:
             self._request = head, body
             self.deadline = now + self.pool.limits.connect
-            self._task = self.pool.loop.create_task(self._connect())
+            self._task = self.pool.loop.create_task(dial(self.pool, self))
         else:
             self._write(head, body, now)
 
     def cancel(self) -> None:
         """The receiver is gone: the worker is told by closing, in whatever phase."""
-        self._receiver = None
+        self.receiver = None
         self._close()
 
     def pause(self) -> None:
         """The client reads slowly: the worker's silence is not its own."""
-        if self._transport is not None and self._receiver is not None:
-            self._paused = True
+        if self._transport is not None and self.receiver is not None:
+            self.paused = True
             self._transport.pause_reading()
             self.deadline = inf
 
     def resume(self) -> None:
-        if self._paused and self._transport is not None and not self._transport.is_closing():
-            self._paused = False
+        if self.paused and self._transport is not None and not self._transport.is_closing():
+            self.paused = False
             self._transport.resume_reading()
             self.deadline = self.pool.sweep.clock() + self.pool.limits.idle
 
     def overdue(self, now: float) -> None:
         limits = self.pool.limits
-        if self._receiver is None:
+        if self.receiver is None:
             self._close()  # idle for long enough
         elif self._transport is None:
             self._fail(errors.ConnectTimeout(f"no connection within {limits.connect:g} s"))
@@ -109,18 +111,12 @@ class Connection(asyncio.Protocol):
         else:
             self._fail(errors.FirstByteTimeout(f"no answer within {limits.first_byte:g} s"))
 
-    async def _connect(self) -> None:
-        at, tls = self.pool.address, self.pool.tls
-        name = at.host if tls else None
-        try:
-            await self.pool.loop.create_connection(lambda: self, at.host, at.port, ssl=tls, server_hostname=name)
-        except (OSError, UnicodeError) as wrong:  # a name too long for DNS is a UnicodeError
-            self._task = None
-            kind = errors.LocalTrouble if getattr(wrong, "errno", None) in OWN_TROUBLE else errors.Unreachable
-            self._fail(kind(type(wrong).__name__))
+    def not_connected(self, failure: AttemptError) -> None:
+        self._task = None
+        self._fail(failure)
 
     def _write(self, head: bytes, body: bytes, now: float) -> None:
-        self._sent_at = now
+        self.sent_at = now
         self.deadline = now + self.pool.limits.first_byte
         assert self._transport is not None
         self._transport.write(head + body if len(body) < ONE_WRITE else head)
@@ -132,17 +128,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         request, self._request = self._request, None
-        if self._receiver is None or request is None:
+        if self.receiver is None or request is None:
             self._close()
             return
         self._write(*request, self.pool.sweep.clock())
 
     def data_received(self, data: bytes) -> None:
-        receiver = self._receiver
+        receiver = self.receiver
         if receiver is None:  # an idle connection has nothing to say
             self._close()
             return
         self._seen = True
+        self.pool.reads += 1
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -151,17 +148,23 @@ class Connection(asyncio.Protocol):
                 self._tell(receiver)
                 self._fail(BrokenAnswer("what it sent was no HTTP"))
                 return
+        if not self._announced:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD:
+                self._fail(BrokenAnswer("its head has no end"))
+                return
         self._tell(receiver)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.pool.drop(self)
-        receiver = self._receiver
+        self.pool.closed(self)
+        receiver = self.receiver
         if receiver is None:
             return
         if self._announced and self._eof_ends and exc is None:
             self._done, self._keep = True, False
             self._tell(receiver)
-        elif self.used and not self._seen and self.pool.sweep.clock() < self._sent_at + STALE_SECONDS:
+        elif self.used and not self._seen and self.pool.sweep.clock() < self.sent_at + STALE_SECONDS:
             self._fail(errors.StaleConnection("closed while idle"))
         else:
             self._fail(BrokenAnswer("the connection broke"))
@@ -178,18 +181,11 @@ class Connection(asyncio.Protocol):
             self._keep = False  # more than was asked for: not to be trusted again
             return
         status = self._parser.get_status_code()
-        if status < 200:  # an interim answer; the real one follows
+        if 100 <= status < 200:  # an interim answer; the real one follows
             return
+        self._length, self._eof_ends = framing(status, headers)
         self._status = status
         self._head = headers
-        for name, value in headers:
-            if name == b"content-length":
-                self._length = int(value)
-                self._eof_ends = False
-            elif name == b"transfer-encoding":
-                self._eof_ends = False
-        if status in NO_BODY:
-            self._eof_ends = False
         self._announced = True
 
     def on_body(self, body: bytes) -> None:
@@ -210,30 +206,32 @@ class Connection(asyncio.Protocol):
             receiver.on_head(status, self._head, self._length)
         if self._pieces:
             pieces, self._pieces = self._pieces, []
-            if self._receiver is None:
+            if self.receiver is None:
                 return
             receiver.on_body(pieces)
-        if self._receiver is None:
+        if self.receiver is None:
             return
         if self._done:
-            self._receiver = None
+            self.receiver = None
             self._rest()
             receiver.on_end()
         elif self._announced:
-            if not self._paused:
+            if not self.paused:
                 self.deadline = self.pool.sweep.clock() + self.pool.limits.idle
             receiver.on_read()
 
     def _fail(self, failure: AttemptError) -> None:
-        receiver, self._receiver = self._receiver, None
+        receiver, self.receiver = self.receiver, None
         self._close()
         if receiver is not None:
             receiver.on_failure(failure)
 
     def _rest(self) -> None:
-        """The exchange is over: back to the pool, or closed."""
+        """The exchange is over: back to the pool, or closed. A worker may answer before the request is out; what is
+        left of that must not stand before the next one."""
         self.used = True
-        if self._keep and self._transport is not None and not self._transport.is_closing():
+        at = self._transport
+        if self._keep and at is not None and not at.is_closing() and not at.get_write_buffer_size():
             self.resume()
             self.deadline = self.pool.sweep.clock() + UNUSED_SECONDS
             self.pool.keep(self)
@@ -248,3 +246,5 @@ class Connection(asyncio.Protocol):
             task.cancel()
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self.pool.closed(self)

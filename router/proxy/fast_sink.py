@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from router.contracts import Story
+from router.errors import Refusal
 from router.proxy.headers import Headers
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ class FastSink:
             self._story.complete()
         else:
             self._lane.transport.close()  # it was refused on the way, and that was told
+
+    @property
+    def whole(self) -> bool:
+        """The request has come."""
+        return self._complete
+
+    def refuse(self, refusal: Refusal) -> None:
+        if self._story is not None:
+            self._story.refuse(refusal)
 
     def late(self) -> None:
         if self._story is not None:

@@ -19,11 +19,16 @@ HOP_BY_HOP = frozenset((
     b"transfer-encoding", b"upgrade",
 ))  # fmt: skip
 AWS_SIGNATURE = frozenset((b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256", b"x-amz-signature"))
-OWN = frozenset((b"x-request-id", b"x-router-worker", b"x-router-reason", b"x-router-policy"))
+OWN = frozenset((b"x-request-id", b"x-router-worker", b"x-router-reason", b"x-router-policy", b"x-router-resumable"))
 CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
-READ_HERE = frozenset((b"x-session-id", b"x-amzn-sagemaker-prefix-aware-id", b"cookie"))
-NOT_PLAIN = HOP_BY_HOP | AWS_SIGNATURE | OWN | CREDENTIALS | READ_HERE | {b"host", b"content-length", b"expect"}
-NOT_TO_CLIENTS = HOP_BY_HOP | OWN | {b"content-length"}
+READ_HERE = frozenset((b"x-session-id", b"x-amzn-sagemaker-prefix-aware-id", b"cookie", b"x-priority"))
+NOT_PLAIN = HOP_BY_HOP | AWS_SIGNATURE | OWN | CREDENTIALS | READ_HERE | {
+    b"host", b"content-length", b"expect", b"x-request-timeout"}  # fmt: skip
+CORS = frozenset(b"access-control-" + name for name in (
+    b"allow-origin", b"allow-credentials", b"expose-headers", b"allow-methods", b"allow-headers", b"max-age",
+    b"allow-private-network",
+))  # fmt: skip
+NOT_TO_CLIENTS = HOP_BY_HOP | OWN | CREDENTIALS | CORS | {b"content-length"}
 PLAIN_CONNECTION = frozenset((b"keep-alive", b"close", b""))
 AWS_SCHEME = b"aws4-"
 SESSION_COOKIE = b"session_id"
@@ -39,6 +44,8 @@ class Intake(Caller):
     credentials = b""
     given_id: bytes | None = None
     length: int | None = None
+    timeout: bytes | None = None
+    priority: bytes | None = None
 
 
 def take_in(headers: Headers) -> Intake:
@@ -55,6 +62,8 @@ def take_in(headers: Headers) -> Intake:
             named |= named_in_connection(value)
         elif name == b"x-request-id":
             taken.given_id = value
+        elif name == b"x-request-timeout":
+            taken.timeout = value
         elif name in CREDENTIALS:
             if value[:5].lower() != AWS_SCHEME:
                 taken.credentials += b"%s: %s\r\n" % (name, value)
@@ -73,6 +82,8 @@ def _read_here(taken: Intake, name: bytes, value: bytes) -> None:
         taken.prefix_id = value.decode("latin-1")
     elif name == b"x-session-id":
         taken.session = value.decode("latin-1") or None
+    elif name == b"x-priority":
+        taken.priority = value
     elif taken.session is None:
         taken.session = cookie(value, SESSION_COOKIE)
 

@@ -7,43 +7,34 @@ uvicorn is pinned to a tested range, `fit.py` checks it at start-up, and the ASG
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from math import inf
 from typing import Any, ClassVar
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from router.contracts import Dialect, Teller
-from router.errors import HeadersTooLarge, InvalidRequest, Refusal, RequestTimeout
+from router.contracts import Teller
+from router.errors import HeadersTooLarge, InvalidRequest, Refusal
 from router.proxy.fast_sink import FastSink
-from router.proxy.headers import request_id
+from router.proxy.guard import Guard
+from router.proxy.head_law import MOST_FIELDS, TARGET, WATCHED, field_fault, start_fault
 from router.proxy.sweep import ClientLimits, Sweep
 
+log = logging.getLogger("router")
+
 MOST_PIPELINED = 32  # requests behind the one that runs; then the client is read no further
-LINGER_SECONDS = 2.0  # a client still sending what was refused gets that long to read why
 
 
-class FastLane(HttpToolsProtocol):
+class FastLane(Guard):
     """One client connection. Subclassed by `lane_for` with the house it belongs to."""
 
-    teller: ClassVar[Teller]
-    limits: ClassVar[ClientLimits]
-    sweep: ClassVar[Sweep]
-    emit_refused: ClassVar[Any]
-
-    deadline = inf
-    _sink: FastSink | None = None
-    _running: RequestResponseCycle | None = None  # of the app's, while others may wait behind it
-    _in_message = _in_head = _offers = False
-    _head_bytes = _read_bytes = _unread = 0
+    _offers = False
+    closing: ClassVar[bool] = False  # every answer is its connection's last
+    _hosts = 0
+    _host = b""  # the last that was found to be one
 
     # Reading.
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.deadline = self.sweep.clock() + self.limits.read_seconds
-        self.sweep.watch(self)
 
     def data_received(self, data: bytes) -> None:
         self._read_bytes = len(data)
@@ -51,8 +42,8 @@ class FastLane(HttpToolsProtocol):
             self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserError:
-            self.send_400_response("")
+        except httptools.HttpParserError as wrong:
+            self._send_away(_refusal(wrong))
         except httptools.HttpParserUpgrade as offer:
             self._decline(data[offer.args[0] :])
         if self._in_message:
@@ -63,13 +54,38 @@ class FastLane(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._in_message = self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._hosts = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in WATCHED and self._in_head:
+            self._watch(name, value)
+        if self._in_head:  # trailers are no headers
+            self.headers.append((name, value))
+
+    def _watch(self, name: bytes, value: bytes) -> None:
+        if name == b"host":
+            self._hosts += 1
+            if value == self._host:
+                return
+            self._host = value
+        elif name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
+            return
+        fault = field_fault(name, value, self.parser.get_http_version())
+        if fault is not None:
+            self._host = b""
+            raise InvalidRequest(fault)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        if self.transport.is_closing():
+            return  # what stands behind a refusal or a last request is not served
         if self._head_bytes + self._read_bytes > self.limits.header_bytes and self._head_too_large():
-            self._refuse_headers()
-            return
+            raise self._headers_too_large()
+        version = self.parser.get_http_version()
+        if self._hosts != 1 or version != "1.1" or len(self.headers) > MOST_FIELDS or b"#" in self.url:
+            self._check(version)
         if self.parser.should_upgrade():
             self._offers = True
             return
@@ -77,15 +93,25 @@ class FastLane(HttpToolsProtocol):
         if place is None or self.parser.get_method() != b"POST" or not self._free():
             self._leave_to_app()
             return
-        keep_alive = self.parser.should_keep_alive()
-        old = self.parser.get_http_version() == "1.0"
+        keep_alive = self.parser.should_keep_alive() and not self.closing
+        old = version == "1.0"
         sink = FastSink(self, old=old, keep_alive=keep_alive and not old)
         self.cycle = self._sink = sink  # type: ignore[assignment]
         sink.begin(self.teller.open(place, self.url, self.headers, sink), self.headers)
         if self.expect_100_continue and not sink.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def _check(self, version: str) -> None:
+        fault = start_fault(version, self.url, self._hosts)
+        if fault is not None:
+            raise InvalidRequest(fault)
+        if len(self.headers) > MOST_FIELDS:
+            raise HeadersTooLarge(f"There are more than {MOST_FIELDS} header fields.")
+
     def on_body(self, body: bytes) -> None:
+        if self._raw_bytes:
+            self._body_bytes += len(body)
+            self._quiet_bytes = -self._read_bytes  # this read brings some of it
         cycle: object = self.cycle
         if type(cycle) is FastSink:
             cycle.feed(body)
@@ -94,6 +120,7 @@ class FastLane(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_message = False
+        self._raw_bytes = 0
         if not self.flow.write_paused:
             self.deadline = inf  # the client has said all; from here on the worker's limits count
         cycle: object = self.cycle
@@ -116,6 +143,8 @@ class FastLane(HttpToolsProtocol):
 
     def _leave_to_app(self) -> None:
         """uvicorn's own way; what it sets up at a message's begin is made up for here, since few requests need it."""
+        if not TARGET.match(self.url):
+            raise InvalidRequest("A target is a path, or http://HOST/PATH.")
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -128,78 +157,6 @@ class FastLane(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
-
-    def _free(self) -> bool:
-        """No answer is under way on this connection; a pipelined request waits its turn in uvicorn's own queue."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def _head_too_large(self) -> bool:
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        return size > self.limits.header_bytes
-
-    def _refuse_headers(self) -> None:
-        self._refuse_and_close(HeadersTooLarge(f"The headers are larger than {self.limits.header_bytes} bytes."))
-
-    # Limits on the client.
-
-    def _more_to_come(self) -> None:
-        cycle: object = self.cycle
-        if self._in_head:
-            self._head_bytes += self._read_bytes
-            if self._head_bytes > self.limits.header_bytes:
-                self._refuse_headers()
-                return
-            if self._head_bytes > self._read_bytes:
-                return  # the head as a whole has the time, whatever trickles in
-        elif type(cycle) is FastSink and cycle.response_complete:
-            return  # it lingers
-        self.deadline = self.sweep.clock() + self.limits.read_seconds
-
-    def overdue(self, now: float) -> None:
-        self.deadline = now + LINGER_SECONDS  # if closing takes longer, what is left goes unread
-        sink = self._sink
-        unread = self.transport.get_write_buffer_size()
-        if self.flow.write_paused and unread < self._unread and not self.transport.is_closing():
-            self._unread = unread  # it reads, if slowly
-            self.deadline = now + self.limits.write_seconds
-        elif self.flow.write_paused or self.transport.is_closing():
-            self.transport.abort()  # it does not read what it asked for
-        elif self._in_head:
-            self._refuse_and_close(RequestTimeout("The headers did not come within timeouts.client_read_seconds."))
-        elif sink is not None and not sink.response_complete and self._in_message:
-            sink.late()
-        else:
-            self.transport.close()  # idle for long enough, or done lingering
-
-    def linger(self) -> None:
-        """The answer is out and the client still sends: read on for a moment, so that no reset destroys the answer."""
-        self.deadline = self.sweep.clock() + LINGER_SECONDS
-
-    def send_400_response(self, msg: str = "") -> None:
-        self._refuse_and_close(InvalidRequest("The request is not valid HTTP."))
-
-    def _refuse_and_close(self, refusal: Refusal) -> None:
-        if self.transport.is_closing():
-            return
-        own_id = request_id(None)
-        self.emit_refused(refusal, own_id)
-        if not self._free():
-            self._stop()
-            if not self._in_message or self._in_head or self.pipeline:
-                self.transport.abort()  # an answer may have begun, and this one must not stand in it
-                return
-        content_type, body = self._dialect().refusal(refusal)
-        self.transport.write(
-            STATUS_LINE[refusal.status]
-            + b"content-type: %s\r\nx-request-id: %s\r\n" % (content_type, own_id.encode())
-            + b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
-        )
-        self.transport.close()
-
-    def _dialect(self) -> Dialect:
-        paths = self.teller.paths
-        place = paths.get(self.url.partition(b"?")[0]) if self._in_message else None
-        return place.dialect if place else next(p.dialect for p in paths.values() if p.dialect.name == "openai")
 
     # Writing, and the end.
 
@@ -215,33 +172,15 @@ class FastLane(HttpToolsProtocol):
             self.flow.resume_reading()
         self.deadline = self.sweep.clock() + (self.limits.write_seconds if unread else self.timeout_keep_alive)
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread = self.transport.get_write_buffer_size()
-        self.deadline = self.sweep.clock() + self.limits.write_seconds
-        if self._sink is not None:
-            self._sink.pause()
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.deadline = self.sweep.clock() + self.timeout_keep_alive if self._free() else inf
-        if self._sink is not None:
-            self._sink.resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.sweep.forget(self)
-        self._stop()
-        super().connection_lost(exc)
-
-    def _stop(self) -> None:
-        """The client has gone, or is sent away: whatever runs for it ends."""
-        sink, self._sink = self._sink, None
-        if sink is not None:
-            sink.gone()
-        running, self._running = self._running, None
-        if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
+def _refusal(wrong: httptools.HttpParserError) -> Refusal:
+    """What the parser found, or one of its callbacks."""
+    cause = wrong.__context__ if isinstance(wrong, httptools.HttpParserCallbackError) else None
+    if isinstance(cause, Refusal):
+        return cause
+    if cause is not None and not isinstance(cause, httptools.HttpParserError):
+        log.error("a fault in the gateway while it read a request", exc_info=cause)
+    return InvalidRequest("The request is not valid HTTP.")
 
 
 def lane_for(house: Teller, limits: ClientLimits, sweep: Sweep, emit_refused: Any) -> type[FastLane]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 INTERVAL = 0.1
+PATIENCE = 10.0  # times `read_seconds` that a body may take at any pace
+SLOWEST = 1024.0  # bytes a second that it must come at then
 
 
 class ClientLimits(NamedTuple):

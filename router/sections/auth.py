@@ -19,7 +19,7 @@ class ApiKey(Part):
 
     tenant: str = Field("default", min_length=1, max_length=128)
     key: SecretStr | None = None
-    sha256: str | None = None
+    sha256: str | None = Field(None, repr=False)
     priority: bool = Field(False, description="may set the priority of its requests")
     weight: float = Field(1.0, gt=0, le=1000, description="its tenant's share when requests wait")
     rates: Rates | None = Field(None, description="instead of limits.caller")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -15,6 +16,14 @@ def _is_network(text: str) -> str:
         ip_network(text, strict=False)
     except ValueError:
         raise ValueError(f"expected an address or a network such as 10.0.0.0/8, found {text!r}") from None
+    return text
+
+
+def _is_origin(text: str) -> str:
+    found = urlsplit(text)
+    whole = f"{found.scheme}://{found.netloc}".lower()
+    if text != "*" and (found.scheme not in ("http", "https") or not found.hostname or "*" in text or text != whole):
+        raise ValueError(f"expected * or an origin such as https://app.example, as browsers write it, found {text!r}")
     return text
 
 
@@ -32,7 +41,9 @@ class Listen(Part):
         (), description="peers whose X-Forwarded-For is believed"
     )
     proxy_protocol: bool = Field(False, description="trusted peers begin each connection with a PROXY header")
-    cors_origins: tuple[str, ...] = Field((), description="origins whose pages may call the API from a browser")
+    cors_origins: tuple[Annotated[str, AfterValidator(_is_origin)], ...] = Field(
+        (), description="origins whose pages may call the API from a browser"
+    )
 
     @model_validator(mode="after")
     def _someone_is_trusted(self) -> Listen:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+URL_SECRET = re.compile(r"(?<=//)[^/@\s]*(?=@)|(?<=[?&]password=)[^&\s]*")
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    """Its text shows no secret: neither keys nor what stands before the @ of a URL."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, URL_SECRET.sub("********", value) if isinstance(value, str) else value
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,8 @@ class ModelCatalogue:
     def learn(self, seat: Seat, entries: list[dict[str, Any]]) -> None:
         """A worker published these models; none at all means that it serves any."""
         self._entries[seat.id] = entries
+        owner = entries[0].get("owned_by") if entries else None
+        seat.engine = owner if isinstance(owner, str) else None
         self._fleet.discover(seat, frozenset(entry["id"] for entry in entries) or None)
 
     def forget(self, worker_id: str) -> None:

@@ -1,7 +1,8 @@
 """Active probes: one task a worker asks its health, and now and then its models.
 
 Probes have connections of their own, so that they never wait behind streams, carry the worker's own credentials, and
-heed no proxy variables. A worker is asked at once when it joins; its models are known before it is called ready.
+heed no proxy variables. A worker is asked at once when it joins; its models are known before it is called ready. When
+its name leads elsewhere the connection to the old address is closed, lest it speak for the new one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from router.core.fleet import Seat
 from router.core.health import PROBE_FAILED, PROBE_OK, Signal
+from router.proxy.resolve import Name
 
 log = logging.getLogger("router")
 
@@ -47,6 +49,7 @@ class Prober:
         path: str | None,
         tls: ssl.SSLContext,
         clock: Callable[[], float],
+        name: Name | None = None,
     ) -> None:
         self.seat = seat
         self._tell = tell
@@ -57,6 +60,7 @@ class Prober:
         self._fixed = path is not None
         self._tls = tls
         self._clock = clock
+        self._name = name
         self._good = 0
         self._told_unauthorised = False
         self._told_causes: set[str] = set()
@@ -66,11 +70,16 @@ class Prober:
         self._task.cancel()
 
     async def _run(self) -> None:
-        async with self._client() as client:
-            while True:
-                began = self._clock()
-                await self._probe(client)
-                await asyncio.sleep(max(0.0, self._interval - (self._clock() - began)))
+        while True:
+            version = self._version()
+            async with self._client() as client:
+                while version == self._version():
+                    began = self._clock()
+                    await self._probe(client)
+                    await asyncio.sleep(max(0.0, self._interval - (self._clock() - began)))
+
+    def _version(self) -> int:
+        return 0 if self._name is None else self._name.version
 
     def _client(self) -> httpx.AsyncClient:
         address, key = self.seat.worker.address, self.seat.worker.api_key
@@ -93,7 +102,9 @@ class Prober:
         try:
             status = await self._status(client)
         except (httpx.HTTPError, TimeoutError, OSError, ValueError) as wrong:
-            self._failed(type(wrong).__name__, str(wrong))
+            if self._name is not None:
+                self._name.look_up()
+            self._failed(type(wrong).__name__, f"{wrong}{self._hint(wrong)}")
             return
         if status in (401, 403) and not self._told_unauthorised:
             self._told_unauthorised = True
@@ -107,10 +118,16 @@ class Prober:
         self._good += 1
         self._tell(self.seat, PROBE_OK, "probe")
 
+    def _hint(self, wrong: Exception) -> str:
+        """One that asks for a certificate hangs up after the handshake, and says no more."""
+        hung_up = isinstance(wrong, httpx.RemoteProtocolError | httpx.ReadError)
+        asks = hung_up and self.seat.worker.address.scheme == "https"
+        return " It may ask for a client certificate: workers[].tls has one." if asks else ""
+
     def _failed(self, cause: str, detail: str) -> None:
-        """Tell; of a worker that was never well also say why, once a cause: nothing else would."""
+        """Tell; of one that was never well, or is trusted no more, also say why, once a cause: nothing else would."""
         self._good = 0
-        if not self.seat.health.was_ready and cause not in self._told_causes:
+        if cause not in self._told_causes and (not self.seat.health.was_ready or "certificate" in detail):
             self._told_causes.add(cause)
             log.warning("worker %s is not ready: its probe failed (%s %s)", self.seat.id, cause, detail)
         self._tell(self.seat, PROBE_FAILED, f"probe: {cause}")
@@ -129,7 +146,12 @@ class Prober:
             async with asyncio.timeout(self._timeout):
                 answer = await client.get("/v1/models")
             if answer.status_code == 200:
-                listed = [entry for entry in _read_models(answer.content).data if isinstance(entry.get("id"), str)]
+                listed = [entry for entry in _read_models(answer.content).data if _is_name(entry.get("id"))]
                 self._learn(self.seat, listed[:MOST_MODELS])
         except (httpx.HTTPError, TimeoutError, OSError, msgspec.DecodeError, msgspec.ValidationError):
             return
+
+
+def _is_name(name: Any) -> bool:
+    """Names go into logs, metrics and pages: one that ends lines or speaks to terminals is none."""
+    return isinstance(name, str) and name.isprintable()

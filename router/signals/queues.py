@@ -12,7 +12,6 @@ worker.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from random import Random
 
@@ -22,8 +21,10 @@ from router.core.mind import Mind
 from router.errors import AttemptError
 from router.proxy.exchange import Connection
 from router.proxy.headers import Headers
+from router.proxy.resolve import Resolver
 from router.proxy.sweep import Sweep
-from router.proxy.upstream import Limits, Pool
+from router.proxy.upstream import Limits, Pool, Waiting
+from router.proxy.worker_tls import WorkerContexts
 
 JITTER = 0.2  # of the interval, either way
 LASTING = 3.0  # intervals that a look counts as known
@@ -48,7 +49,7 @@ class Poll:
         self._pieces: list[bytes] = []
         self._size = 0
         self._good = False
-        self._connection: Connection | None = None
+        self.connection: Connection | Waiting | None = None
         self._timer = asyncio.get_running_loop().call_later(dice.random() * min(self._pause, 1.0), self._look)
 
     @property
@@ -57,7 +58,7 @@ class Poll:
 
     def stop(self) -> None:
         self._timer.cancel()
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             connection.cancel()
         self._pool.close()
@@ -65,18 +66,18 @@ class Poll:
     def _look(self) -> None:
         self._pieces, self._size, self._good = [], 0, False
         self._timer = asyncio.get_running_loop().call_later(WHOLE, self._give_up)
-        self._connection = self._pool.send(self._head, b"", self, self._clock())
+        self.connection = self._pool.send(self._head, b"", self, self._clock())
 
     def _give_up(self) -> None:
         """It sends too much, or for too long."""
         self.failed += 1
-        if self._connection is not None:
-            self._connection.cancel()
+        if self.connection is not None:
+            self.connection.cancel()
         self._again()
 
     def _again(self) -> None:
         self._timer.cancel()
-        self._connection = None
+        self.connection = None
         pause = self._pause * self._dice.uniform(1 - JITTER, 1 + JITTER)
         self._timer = asyncio.get_running_loop().call_later(pause, self._look)
 
@@ -116,15 +117,17 @@ class Queues:
     """The polls of all workers. `interval`: seconds between two looks at a queue; 0: only the cache's size is read."""
 
     def __init__(
-        self, mind: Mind, read: EngineReader, interval: float, sweep: Sweep, tls: ssl.SSLContext, dice: Random
-    ) -> None:
+        self, mind: Mind, read: EngineReader, interval: float, sweep: Sweep, tls: WorkerContexts, dice: Random,
+        names: Resolver | None = None,
+    ) -> None:  # fmt: skip
         self._mind, self._read, self._interval = mind, read, interval
-        self._sweep, self._tls, self._dice = sweep, tls, dice
+        self._sweep, self._tls, self._dice, self._names = sweep, tls, dice, names
         self._polls: dict[Seat, Poll] = {}
 
     def follow(self, seat: Seat) -> None:
         self.leave(seat)
-        pool = Pool(seat.worker, self._sweep, Limits(PATIENCE, PATIENCE, PATIENCE), self._tls)
+        limits, tls = Limits(PATIENCE, PATIENCE, PATIENCE), self._tls.context(seat.worker)
+        pool = Pool(seat.worker, self._sweep, limits, tls, names=self._names)
         self._polls[seat] = Poll(seat, self._mind, self._read, pool, self._interval, self._dice, self._sweep.clock)
 
     def leave(self, seat: Seat) -> None:

@@ -21,6 +21,7 @@ import msgspec
 
 from router.core.fleet import Seat
 from router.core.rungs import Rungs
+from router.proxy.worker_tls import WorkerContexts
 from router.types import Fingerprint
 
 log = logging.getLogger("router")
@@ -114,12 +115,12 @@ class Tokenizer:
     """asked: questions sent; learnt: prompts; failed: no answer, or none that made sense; dropped: no room;
     passed: nothing to ask; refused: workers that have no such path"""
 
-    def __init__(self, rungs: Rungs, tls: ssl.SSLContext) -> None:
+    def __init__(self, rungs: Rungs, tls: WorkerContexts) -> None:
         self._rungs = rungs
         self._tls = tls
         self._waiting: deque[Job] = deque()
         self._askers: set[asyncio.Task[None]] = set()
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[ssl.SSLContext, httpx.AsyncClient] = {}
         self._absent: dict[str, int] = {}
         self._closed = False
         self.asked = self.learnt = self.failed = self.dropped = self.passed = self.refused = 0
@@ -147,9 +148,9 @@ class Tokenizer:
         for task in self._askers:
             task.cancel()
         await asyncio.gather(*self._askers, return_exceptions=True)
-        if self._client is not None:
+        for client in self._clients.values():
             with contextlib.suppress(Exception):
-                await self._client.aclose()
+                await client.aclose()
 
     async def _work(self) -> None:
         """Ask until nothing waits."""
@@ -173,7 +174,7 @@ class Tokenizer:
         self.asked += 1
         try:
             async with asyncio.timeout(TIMEOUT):
-                answer = await self._connected().post(
+                answer = await self._connected(seat).post(
                     f"{seat.worker.address.url}/tokenize", content=body, headers=_headers(seat)
                 )
             if answer.status_code in ABSENT:
@@ -192,11 +193,15 @@ class Tokenizer:
             self.refused += 1
             log.warning("worker %s answers /tokenize with %d: its KV events cannot be used", seat.id, status)
 
-    def _connected(self) -> httpx.AsyncClient:
-        if self._client is None:
+    def _connected(self, seat: Seat) -> httpx.AsyncClient:
+        """One client a TLS setting: connections are never shared between two."""
+        tls = self._tls.context(seat.worker)
+        client = self._clients.get(tls)
+        if client is None:
             limits = httpx.Limits(max_connections=2 * AT_ONCE, keepalive_expiry=5.0)
-            self._client = httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=TIMEOUT, limits=limits)
-        return self._client
+            client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=TIMEOUT, limits=limits)
+            self._clients[tls] = client
+        return client
 
 
 def _headers(seat: Seat) -> dict[str, str]:

@@ -34,6 +34,7 @@ def test_a_service_cannot_write_to_its_image_or_gain_rights(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not service.get("privileged")
+    assert 0 < service["pids_limit"] <= 512
     assert service.get("user") != "root"
 
 

@@ -134,6 +134,8 @@ def test_a_chat_through_the_published_port_is_answered_by_a_worker(stack: Stack)
 def test_a_program_runs_without_rights_on_a_read_only_file_system(stack: Stack, service: str) -> None:
     assert stack.execute(service, "id", "-u") == "10001"
     assert stack.execute(service, "grep", "CapEff", "/proc/1/status").split()[1] == "0" * 16
+    assert stack.execute(service, "grep", "NoNewPrivs", "/proc/1/status").split()[1] == "1"
+    assert stack.engine.docker("inspect", "--format", "{{.HostConfig.PidsLimit}}", stack.container(service)) == "512"
     stack.execute(service, "touch", "/tmp/written")
     with pytest.raises(AssertionError, match="Read-only file system"):
         stack.execute(service, "touch", "/app/written")

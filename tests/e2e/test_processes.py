@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -242,7 +243,8 @@ def test_a_process_that_hangs_holds_up_neither_a_scrape_nor_a_change_for_long() 
                         if not line.startswith("#") and name.partition("{")[0].endswith(COUNTS):
                             assert float(value) >= before.get(name, 0)
             finally:
-                os.kill(hung, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):  # where this took long it was replaced
+                    os.kill(hung, signal.SIGCONT)
             assert pool.submit(front.chat).result().status_code == 200
 
 

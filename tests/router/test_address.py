@@ -98,3 +98,16 @@ def test_an_address_holds_no_invisible_character(url: str) -> None:
     """An address goes into headers, ids and logs, where nobody would see what is wrong with it."""
     with pytest.raises(ValueError, match="a space, a control character or one outside ASCII"):
         parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://u:s3cret/x@w:1", "http://u:s3cret@w:99999", "http://u:s3cret@[w", "http://u:s3cret@w/?a"]
+)
+def test_what_is_wrong_is_said_without_the_password(url: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|no query|not a URL") as wrong:
+        parse_address(url)
+    assert "s3cret" not in str(wrong.value)
+
+
+def test_an_address_shows_no_password() -> None:
+    assert repr(parse_address("http://u:s3cret@w:1/base")) == "<Address http://w:1/base>"

@@ -36,12 +36,12 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, str]]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `serve` would have run with."""
     from router import server
 
-    seen: list[tuple[Any, dict[str, str]]] = []
-    monkeypatch.setattr(server, "serve", lambda settings, origins: seen.append((settings, origins)) or 0)
+    seen: list[Any] = []
+    monkeypatch.setattr(server, "serve", lambda loaded, _: seen.append(loaded) or 0)
     return seen
 
 

@@ -9,12 +9,13 @@ from router.errors import (
     FirstByteTimeout,
     IdleTimeout,
     LocalTrouble,
+    NotSent,
     StaleConnection,
     Unreachable,
 )
 from tests.support.stories import JSON_HEAD, Desk
 
-CERTAIN = [Unreachable("refused"), ConnectTimeout("late"), LocalTrouble("no socket")]
+CERTAIN = [Unreachable("refused"), ConnectTimeout("late"), LocalTrouble("no socket"), NotSent("it waited")]
 UNCERTAIN = [BrokenAnswer("broke"), FirstByteTimeout("nothing"), IdleTimeout("silence")]
 
 
@@ -140,7 +141,7 @@ async def test_a_failure_stands_for_a_wait_unless_it_was_ours(failure: AttemptEr
     desk.ask()
     desk.sent[0].attempt.on_failure(failure)
     penalised = desk.seats[0].load.wait(desk.now)
-    assert (penalised > 0) is not isinstance(failure, LocalTrouble)
+    assert (penalised > 0) is not isinstance(failure, (LocalTrouble, NotSent))
     desk.now += 60
     assert desk.seats[0].load.wait(desk.now) < 1
 

@@ -65,12 +65,12 @@ def test_every_failure_has_a_kind_of_its_own(failure: type[AttemptError]) -> Non
 
 def test_only_what_never_reached_an_engine_certainly_did_not_run() -> None:
     sure = {failure.__name__ for failure in ATTEMPTS if failure.certainly_not_run}
-    assert sure == {"Unreachable", "ConnectTimeout", "LocalTrouble", "StaleConnection"}
+    assert sure == {"Unreachable", "ConnectTimeout", "LocalTrouble", "NotSent", "StaleConnection"}
 
 
 def test_only_refused_and_stale_connections_are_free_of_charge() -> None:
     assert {failure.__name__ for failure in ATTEMPTS if not failure.counts} == {
-        "Unreachable", "ConnectTimeout", "StaleConnection",
+        "Unreachable", "ConnectTimeout", "NotSent", "StaleConnection",
     }  # fmt: skip
 
 

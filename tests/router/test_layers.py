@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.layers import SettingsError, effective, from_environment, load
+from router.layers import SettingsError, effective, from_environment, load, yaml_trouble
 from router.settings import Settings
 from tests.support.strategies import json_values
 
@@ -203,3 +203,18 @@ def test_what_the_checks_find_is_told_with_the_other_faults() -> None:
     faults = "\n".join(caught.value.faults)
     for path in ("workerz", "routing.max_tries", "workers[0].url", "routing.policy: no nope"):
         assert path in faults
+
+
+def test_a_value_in_the_environment_that_is_no_yaml_is_told_of_by_its_name_only() -> None:
+    with pytest.raises(SettingsError) as wrong:
+        from_environment({"PREFIX_ROUTER_AUTH__API_KEYS": "[s3cret"}, yaml.safe_load)
+    assert wrong.value.faults[0].startswith("PREFIX_ROUTER_AUTH__API_KEYS: not YAML")
+    assert "s3cret" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("text", ["[s3cret", "a: 's3cret", "a: s3cret\n\tb: 1", "*s3cret", "!s3cret x", "a: @s3cret"])
+def test_trouble_with_yaml_says_where_and_never_what(text: str) -> None:
+    with pytest.raises(yaml.YAMLError) as wrong:
+        yaml.safe_load(text)
+    assert "s3cret" not in yaml_trouble(wrong.value)
+    assert "(line " in yaml_trouble(wrong.value)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -217,3 +218,109 @@ def test_the_access_log_is_written_to_its_end(tmp_path: Path) -> None:
         assert program.stop() == 0
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["status"] for line in lines if line["path"] == CHAT] == [200] * 3
+
+
+# The end, whenever it comes.
+
+
+def heeds_sigterm(process: "subprocess.Popen[str]") -> bool:
+    """It has a handler of its own."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) & 1 << (signal.SIGTERM - 1))
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc to see it by")
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("later", [0.0, 0.3, 0.7, 1.2])
+def test_a_stop_at_any_moment_of_the_start_is_clean(processes: int, later: float) -> None:
+    command = [sys.executable, "-m", "router", "serve", "--port", "0", "--processes", str(processes)]
+    given = {**os.environ, "PREFIX_ROUTER_SHUTDOWN__GRACE_SECONDS": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=given) as started:
+        until(lambda: heeds_sigterm(started))
+        time.sleep(later)
+        started.terminate()
+        assert started.wait(timeout=40) == 0
+        assert started.stderr is not None
+        assert started.stderr.read() == ""
+
+
+def ask_in_a_thread(url: str) -> "Future[httpx.Response]":
+    answer: Future[httpx.Response] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(httpx.post(url + CHAT, json={**BODY, "stream": False}, timeout=60, trust_env=False))
+        except httpx.HTTPError as wrong:
+            answer.set_exception(wrong)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
+
+
+def queued(url: str) -> float:
+    lines = httpx.get(url + "/metrics", trust_env=False).text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("prefix_router_queued "))
+
+
+@contextmanager
+def one_at_a_time(processes: int, **settings: object) -> Iterator[Program]:
+    flags = ("--decode-tokens-per-second", "15")
+    with mock_workers(1, *flags) as workers:
+        limited = [{"url": workers[0].url, "max_in_flight": 1}]
+        with gateway([], "--processes", str(processes), workers=limited, **settings) as program:
+            yield program
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_waits_for_a_worker_when_the_end_is_told_is_served(processes: int) -> None:
+    with one_at_a_time(processes) as program:
+        stream = Streaming(program.url)
+        waiting = [ask_in_a_thread(program.url) for _ in range(2)]
+        until(lambda: queued(program.url) == 2)
+        assert program.stop() == 0
+        assert stream.end()
+        assert [each.result(timeout=30).status_code for each in waiting] == [200, 200]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_still_waits_when_time_is_up_is_answered(processes: int) -> None:
+    with one_at_a_time(processes, **{"shutdown.drain_seconds": 1}) as program:
+        stream = Streaming(program.url, tokens=1000)
+        waiting = [ask_in_a_thread(program.url) for _ in range(2)]
+        until(lambda: queued(program.url) == 2)
+        assert program.stop() == 0
+        assert not stream.end()
+        answers = [each.result(timeout=30) for each in waiting]
+        assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [(503, "no_ready_worker")] * 2
+
+
+def test_a_connection_that_has_not_asked_yet_is_heard_when_no_new_ones_are_taken() -> None:
+    with slow() as program:
+        host, port = program.url.removeprefix("http://").split(":")
+        stream = Streaming(program.url)
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            status(program.url + "/healthz")  # it was taken before this one
+            program.process.send_signal(signal.SIGTERM)
+            until(lambda: _refuses(program.url))
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            answer = b""
+            while piece := connection.recv(65_536):
+                answer += piece
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer
+        assert stream.end()
+        assert program.process.wait(timeout=20) == 0
+
+
+def test_within_the_grace_every_answer_is_its_connections_last() -> None:
+    with slow(**{"shutdown.grace_seconds": 30}) as program, httpx.Client(trust_env=False, timeout=20) as client:
+        plain = {**BODY, "stream": False, "max_tokens": 1}
+        assert "connection" not in client.post(program.url + CHAT, json=plain).headers
+        program.process.send_signal(signal.SIGTERM)
+        until(lambda: status(program.url + "/readyz") == 503)
+        for answer in (client.post(program.url + CHAT, json=plain), client.get(program.url + "/healthz")):
+            assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(timeout=20) == 0

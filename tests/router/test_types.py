@@ -50,3 +50,7 @@ def test_the_contract_names_the_reasons_and_the_states() -> None:
     reasons = {str(value) for name, value in vars(Reason).items() if name.isupper()}
     assert reasons == {"home", "warm", "spill", "cold", "session", "load", "retry"}
     assert {str(state) for state in WorkerState} == {"ready", "suspect", "down", "trial", "draining", "starting"}
+
+
+def test_a_workers_text_shows_no_secret() -> None:
+    assert repr(worker_from_url("http://u:s3cret@w:1", api_key="s3cret")) == "<Worker w:1 at http://w:1>"

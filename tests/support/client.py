@@ -41,6 +41,12 @@ def chunked(*pieces: bytes) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
+def in_chunks(body: bytes = HELLO, path: str = CHAT, size: int = 7, *headers: tuple[str, str]) -> bytes:
+    """The same request, its body in chunks of this size."""
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    return post(b"", path, [("Transfer-Encoding", "chunked"), *headers]) + chunked(*pieces)
+
+
 @dataclass
 class Response:
     status: int
@@ -143,6 +149,13 @@ class Client:
     async def ask(self, *request: bytes) -> Response:
         await self.send(*(request or (post(),)))
         return await self.answer()
+
+    async def closed_or_answered(self) -> Response | None:
+        """An answer, whole or cut; None where the connection closes without one."""
+        try:
+            return await self.answer()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
 
     async def closed(self) -> bytes:
         """Wait for the gateway to close; what came before that."""

@@ -25,6 +25,7 @@ COUNTERS_AND_GAUGES: dict[str, set[str]] = {
     "reported_predicted_cached_tokens_total": {"model", "worker"},
     "cached_prediction_ratio": {"model", "worker"},
     "affinity_saved_tokens_total": {"model"},
+    "resumed_total": {"result"},
     "usage_unreported_total": {"model"},
     "in_flight": {"worker"},
     "outstanding_tokens": {"worker"},

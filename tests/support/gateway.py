@@ -14,6 +14,8 @@ from router.core.fleet import Seat
 from router.events import Event, Finished
 from router.house import House
 from router.layers import load
+from router.proxy.certificates import Certificates
+from router.proxy.exchange import Connection
 from router.server import Server, bind, build_server
 from router.types import worker_from_url
 from router.wiring import Gateway
@@ -28,12 +30,12 @@ TLS = ssl.create_default_context()  # reading the system's certificates takes lo
 PLAIN = b'{"model": "plain", "messages": []}'
 
 
-async def eventually(holds: Callable[[], Any], what: str = "", within: float = PATIENCE) -> None:
+async def eventually(holds: Callable[[], Any], what: str | Callable[[], str] = "", within: float = PATIENCE) -> None:
     """Wait until something holds: for what another side of a socket must first notice."""
     end = asyncio.get_running_loop().time() + within
     while not holds():
         if asyncio.get_running_loop().time() > end:
-            raise AssertionError(what or "it never came true")
+            raise AssertionError((what() if callable(what) else what) or "it never came true")
         await asyncio.sleep(0.005)
 
 
@@ -56,6 +58,7 @@ class Running:
         self.server: Server = build_server(self.gateway, fast=fast)
         self.events: list[Event] = []
         self.port = 0
+        self.before = b""  # what a connection begins with
         told = self.gateway.bus.emit
 
         def telling(event: Event) -> None:
@@ -108,15 +111,38 @@ class Running:
         """Wait until this many workers are ready, or all."""
         await eventually(lambda: len(self.house.fleet.ready()) == (len(self.seats) if count is None else count))
 
+    def taken(self) -> list[str]:
+        """What is held of leases, places in the room and connections; nothing, when no request is under way."""
+        room, pools = self.house.room, self.house._pools.values()
+        held = [f"{seat}, {seat.load}" for seat in self.seats.values() if not at_rest(seat)]
+        held += [f"{room}"] if len(room) or room.hoping else []
+        held += [f"{pool}" for pool in pools if pool.busy() or pool.waiting]
+        return held + [f"{each.pool} of one that left" for each in self.connections() if each.pool._closed]
+
+    def watched(self) -> list[str]:
+        """What the sweep watches though it is over: nothing, when no client is connected."""
+        standing = (Connection, Certificates, type(self.house.watch))
+        return [f"{type(each).__name__} {each}" for each in self.house.sweep if not isinstance(each, standing)]
+
+    def connections(self) -> list[Connection]:
+        """To workers, open or about to be."""
+        return [each for each in self.house.sweep if isinstance(each, Connection)]
+
     def own_tasks(self) -> set["asyncio.Task[Any]"]:
         """What the gateway has running now."""
         return {task for task in asyncio.all_tasks() - self._before if not task.get_name().startswith("worker ")}
 
     async def metrics(self) -> dict[str, float]:
         """Every sample of a scrape, by its name and labels as they stand there."""
-        text = (await ask(self.port, get("/metrics"))).body.decode()
+        text = (await ask(self.port, self.before + get("/metrics"))).body.decode()
         lines = [line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#")]
         return {name: float(value) for name, _, value in lines}
+
+
+def at_rest(seat: Seat) -> bool:
+    """Nothing of a worker's attention is taken."""
+    load = seat.load
+    return (load.in_flight, load.waiting, load.charged) == (0, 0, 0.0)
 
 
 async def ask(port: int, *request: bytes) -> Response:
@@ -165,19 +191,15 @@ class Stage:
                 await self.at_rest(running)
                 await self.plain_request(running)
                 await self.at_rest(running)
+                await self.nothing_shown(running)
         for worker in self.workers:
             await eventually(lambda worker=worker: worker.running == 0, "a generation was left running")
 
     async def at_rest(self, running: Running) -> None:
-        house = running.house
-
-        def busy() -> list[str]:
-            seats = [f"{seat}" for seat in house.fleet.seats.values() if seat.load.in_flight or seat.load.charged]
-            return [*seats, *([f"{house.room}"] if len(house.room) else []), *["busy"] * house.busy_connections()]
-
-        await eventually(lambda: not busy(), f"not at rest: {busy()}", within=3.0)
+        await eventually(lambda: not running.taken(), lambda: f"not at rest: {running.taken()}", within=3.0)
         for client in self.clients:
             await client.close()
+        await eventually(lambda: not running.watched(), lambda: f"still watched: {running.watched()}", within=3.0)
 
         def left() -> list[str]:
             return [t.get_name() for t in running.own_tasks() if not t.get_name().startswith(("probe ", "worker "))]
@@ -187,6 +209,16 @@ class Stage:
         own = {current.get_name()} if current else set()
         await eventually(lambda: set(left()) <= allowed | own, f"tasks were left: {set(left()) - allowed}", within=3.0)
 
+    async def nothing_shown(self, running: Running) -> None:
+        """The metrics say so too, and they speak of no worker that left."""
+        metrics = await running.metrics()
+        known = [f'worker="{name}"' for name in running.seats]
+        for name, value in metrics.items():
+            if name.startswith(("prefix_router_in_flight{", "prefix_router_outstanding_tokens{")):
+                assert value == 0, name
+            assert 'worker="' not in name or any(worker in name for worker in known), f"{name}: it left"
+        assert metrics["prefix_router_queued"] == 0
+
     async def plain_request(self, running: Running) -> None:
         """A worker of its own with a model of its own: nothing of the story's faults is left in its way."""
         worker = await self.worker(models=("plain",))
@@ -194,7 +226,7 @@ class Stage:
         running.gateway.roster.add(made)
         running.gateway.apply()
         await eventually(lambda: running.seats["the-plain-one"].health.state.value == "ready")
-        answer = await ask(running.port, post(PLAIN, CHAT, self.headers))
+        answer = await ask(running.port, running.before + post(PLAIN, CHAT, self.headers))
         assert (answer.status, answer.body) == (200, b'{"object": "answer"}'), "the next plain request fails"
         if all(seat.models is not None for seat in running.seats.values()):
             assert worker.started == 1

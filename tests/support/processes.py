@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -30,16 +30,18 @@ class Program:
 
 
 @contextmanager
-def running(*arguments: str, settings: dict[str, Any] | None = None) -> Iterator[Program]:
-    """`python -m ARGUMENTS` until the block ends. `settings` go in by the environment."""
+def running(
+    *arguments: str, settings: dict[str, Any] | None = None, stderr: IO[str] | int = subprocess.DEVNULL, code: str = ""
+) -> Iterator[Program]:
+    """`python -m ARGUMENTS`, or `-c CODE ARGUMENTS`, until the block ends. `settings` go in by the environment."""
     given = {
         f"PREFIX_ROUTER_{name.upper().replace('.', '__')}": value if isinstance(value, str) else json.dumps(value)
         for name, value in (settings or {}).items()
     }
     process = subprocess.Popen(
-        [sys.executable, "-W", "error::RuntimeWarning", "-m", *arguments],
+        [sys.executable, "-W", "error::RuntimeWarning", *(("-c", code) if code else ("-m",)), *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         text=True,
         env={**os.environ, **given},
     )

@@ -1,9 +1,11 @@
 """A worker made of switches: a raw socket that answers as it is told and writes down what it saw."""
 
 import asyncio
+import base64
 import gzip
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -99,6 +101,25 @@ class Seen:
         return json.loads(self.body)
 
 
+def cut(data: bytes, *at: int) -> list[bytes]:
+    """These bytes in pieces that end at these points; negative ones count from the end."""
+    points = sorted(point % len(data) for point in at)
+    return [data[one:other] for one, other in zip([0, *points], [*points, len(data)], strict=True)]
+
+
+def echo(seen: Seen) -> Answer:
+    """What came in, told back: method, path and headers, and the exact body in base64."""
+    headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in seen.headers]
+    body = base64.b64encode(seen.body).decode()
+    said = {"method": seen.method, "path": seen.target.decode("latin-1"), "headers": headers, "body": body}
+    return reply(json.dumps(said).encode())
+
+
+def garbled(line: bytes = b"HTTP/1.1 200 OK\r\nno colon here\r\n\r\n") -> Answer:
+    """No HTTP, or hardly."""
+    return Answer(raw=line, keep_alive=False)
+
+
 class Gone(Exception):
     """The peer closed."""
 
@@ -115,7 +136,8 @@ class Peer:
         self._more = asyncio.Event()
         self._eof = asyncio.Event()
         self._pump = asyncio.create_task(self._read_ahead(), name="worker reads")
-        self.transport.set_write_buffer_limits(0)
+        if writer.get_extra_info("ssl_object") is None:  # beneath TLS an empty buffer is never told of
+            self.transport.set_write_buffer_limits(0)
 
     async def _read_ahead(self) -> None:
         try:
@@ -197,6 +219,9 @@ class Worker:
     probe_delay: float = 0.0
     idle_close: float | None = None  # seconds
     reads: bool = True  # False: it accepts and never reads
+    tls: ssl.SSLContext | None = None  # it listens with
+    host: str = "127.0.0.1"
+    port: int = 0
 
     def __post_init__(self) -> None:
         self.requests: list[Seen] = []
@@ -204,18 +229,17 @@ class Worker:
         self.scrapes: list[Seen] = []
         self.started = self.finished = self.aborted = self.sent = self.accepted = self.most_at_once = 0
         self.aborted_at: list[float] = []
-        self.port = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._peers: set[Peer] = set()
 
     @property
     def id(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        return f"http://{self.id}"
+        return f"{'https' if self.tls else 'http'}://{self.id}"
 
     @property
     def running(self) -> int:
@@ -227,7 +251,7 @@ class Worker:
 
     async def listen(self) -> "Worker":
         """Listen, on the port it had if it had one."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=MOST_BUFFERED)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port, limit=MOST_BUFFERED, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

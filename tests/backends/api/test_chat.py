@@ -135,3 +135,21 @@ async def test_content_parts_null_content_and_odd_text_are_taken(mock: Any) -> N
     )
     answer = await worker.http.post("/v1/chat/completions", content=body)
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("said", [0, 7, 16])
+async def test_an_answer_that_was_broken_off_goes_on(mock: Any, said: int) -> None:
+    worker = await mock()
+    whole = (await worker.ask("/v1/chat/completions", {"messages": MESSAGES})).json()["choices"][0]["message"]
+    begun = {"role": "assistant", "content": whole["content"][: 4 * said]}
+    body = {"messages": [*MESSAGES, begun], "continue_final_message": True, "add_generation_prompt": False}
+    rest = (await worker.ask("/v1/chat/completions", body)).json()
+    assert begun["content"] + rest["choices"][0]["message"]["content"] == whole["content"]
+    assert rest["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_an_answer_is_gone_on_with_or_opened_and_not_both(mock: Any) -> None:
+    worker = await mock()
+    got = await worker.ask("/v1/chat/completions", {"messages": MESSAGES, "continue_final_message": True})
+    assert got.status_code == 400
+    assert got.json()["error"]["param"] == "continue_final_message"

@@ -34,3 +34,28 @@ def test_prompt_and_answer_as_one_text_have_the_same_ids(prompt: str, count: int
 
 def test_in_a_chat_the_answer_begins_at_once() -> None:
     assert Prose(0, [MARKERS["assistant"]]).take(1)[1] != ["\n"]
+
+
+@given(st.text(min_size=1), st.integers(0, 5), st.integers(1, 30), st.integers(0, 9))
+def test_it_goes_on_with_its_own_words(prompt: str, seed: int, said: int, more: int) -> None:
+    ids = TOKENIZER.encode(prompt)
+    if Prose(seed, ids).spoken:
+        return  # the prompt itself happens to be such
+    whole = Prose(seed, ids).take(said + more)[0]
+    rest = Prose(seed, ids + whole[:said])
+    assert rest.spoken == said
+    assert rest.take(more)[0] == whole[said:]
+
+
+@given(st.integers(1, 30), st.integers(0, 29))
+def test_words_that_are_not_its_own_are_a_prompt_like_any_other(said: int, wrong: int) -> None:
+    ids = [*TOKENIZER.encode("Tell me"), *Prose(0, TOKENIZER.encode("Tell me")).take(said)[0]]
+    at = len(ids) - 1 - wrong % said
+    ids[at] = IDS[1] if ids[at] == IDS[0] else IDS[0]
+    assert Prose(0, ids).spoken == 0
+
+
+def test_in_a_chat_it_goes_on_after_the_marker() -> None:
+    ids = [MARKERS["assistant"]]
+    whole = Prose(0, ids).take(9)[0]
+    assert Prose(0, ids + whole[:4]).take(5)[0] == whole[4:]

@@ -75,3 +75,8 @@ def test_roles_cannot_be_forged_by_text() -> None:
 
 def test_a_conversation_can_stay_closed() -> None:
     assert TOKENIZER.chat(Chat([USER]), open_answer=False)[-1] == MARKERS["end"]
+
+
+def test_the_last_turn_can_stay_open() -> None:
+    open_, closed = TOKENIZER.chat(Chat([USER]), open_turn=True), TOKENIZER.chat(Chat([USER]), open_answer=False)
+    assert [*open_, MARKERS["end"]] == closed

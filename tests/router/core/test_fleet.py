@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from router.core.easing import HandOver, SlowStart
 from router.core.fleet import MOST_CACHED, SETTLED_SECONDS, Fleet, Seat
-from router.core.health import PROBE_FAILED, PROBE_OK, REQUEST_FAILED, REQUEST_OK, Signal
+from router.core.health import EJECTED, PROBE_FAILED, PROBE_OK, REQUEST_FAILED, REQUEST_OK, STALLED, Signal
 from router.types import Worker, WorkerState, worker_from_url
 from tests.support.fleets import down, drain, fleet_of, named, ready, undrain, worker
 from tests.support.strategies import names, signals
@@ -415,3 +415,28 @@ def test_a_fleet_says_what_you_would_ask_at_three_in_the_morning() -> None:
     fleet.seats["w0"].load.charge(1.0, 0.0, streaming=True)
     assert repr(fleet) == "<Fleet w0=ready w1=down>"
     assert repr(fleet.seats["w0"]) == "<Seat w0 ready, 1 in flight>"
+
+
+@pytest.mark.parametrize("out", [STALLED, EJECTED])
+def test_a_worker_that_was_ejected_starts_slowly(out: Signal) -> None:
+    fleet = fleet_of(3)
+    seat, now = fleet.seats["w0"], SETTLED_SECONDS + 10.0
+    changed = fleet.feed(seat, out, now, "why")
+    assert changed is not None
+    assert (changed.after, changed.cause) == (WorkerState.DOWN, "why")
+    assert "w0" not in ids(fleet.candidates(None))
+    for _ in range(2):
+        fleet.feed(seat, PROBE_OK, now + 10.0)
+    assert (seat.health.state, seat.most) == (WorkerState.TRIAL, 1)
+    fleet.feed(seat, REQUEST_OK, now + 11.0)
+    assert seat.health.state is WorkerState.READY
+    assert isinstance(seat.easing, SlowStart)
+    assert seat.easing.begin == now + 11.0
+
+
+def test_when_all_are_ejected_those_that_were_well_are_still_asked() -> None:
+    fleet = fleet_of(2)
+    for seat in fleet.seats.values():
+        fleet.feed(seat, STALLED, 1.0)
+    assert fleet.panicking
+    assert ids(fleet.candidates(None)) == ["w0", "w1"]

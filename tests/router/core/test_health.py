@@ -8,11 +8,13 @@ from router.core.health import (
     DOWN,
     DRAIN,
     DRAINING,
+    EJECTED,
     PROBE_FAILED,
     PROBE_OK,
     READY,
     REQUEST_FAILED,
     REQUEST_OK,
+    STALLED,
     STARTING,
     SUSPECT,
     TABLE,
@@ -91,6 +93,11 @@ EXPECTED = [
     (DRAINING, REQUEST_FAILED, DRAINING),
     (DRAINING, DRAIN, DRAINING),
     (DRAINING, UNDRAIN, READY),
+    *[
+        (state, out, DOWN if state in (READY, SUSPECT, TRIAL, DOWN) else state)
+        for state in WorkerState
+        for out in (STALLED, EJECTED)
+    ],
 ]
 
 
@@ -245,6 +252,93 @@ def test_requests_served_in_a_panic_do_not_overrule_the_probes() -> None:
         assert health.feed(REQUEST_OK, 1.0) == (DOWN, DOWN)
     health.feed(PROBE_OK, 1.0)
     assert health.feed(PROBE_OK, 1.0) == (DOWN, READY)
+
+
+# Ejection.
+
+
+def back(health: Health, now: float) -> float:
+    """Good probes every half second until it is on trial: when that was."""
+    while health.state is DOWN:
+        now += 0.5
+        health.feed(PROBE_OK, now)
+    assert health.state is TRIAL
+    return now
+
+
+@pytest.mark.parametrize("out", [STALLED, EJECTED])
+def test_an_ejected_worker_comes_back_by_trial_whatever_its_probes_say(out: Signal) -> None:
+    health = after(PROBE_OK, out)
+    for at in range(9):
+        assert health.feed(PROBE_OK, at * 0.5) == (DOWN, DOWN)
+    assert health.feed(PROBE_OK, 5.0) == (DOWN, TRIAL)
+    for _ in range(5):
+        assert health.feed(PROBE_OK, 6.0) == (TRIAL, TRIAL), "a good probe proves nothing"
+    assert health.feed(REQUEST_OK, 6.0) == (TRIAL, READY)
+
+
+def test_each_ejection_lasts_longer_up_to_the_most() -> None:
+    health, now, held = after(PROBE_OK, limits=Thresholds(eject_seconds=10.0, eject_most=25.0)), 0.0, []
+    for _ in range(4):
+        health.feed(EJECTED, now)
+        came_back = back(health, now)
+        held.append(came_back - now)
+        now = came_back
+        health.feed(REQUEST_OK, now)
+    assert held == [10.0, 20.0, 25.0, 25.0]
+
+
+def test_being_well_makes_the_next_ejection_shorter_again() -> None:
+    health, now = after(PROBE_OK), 0.0
+    for _ in range(3):
+        health.feed(EJECTED, now)
+        now = back(health, now)
+        health.feed(REQUEST_OK, now)
+    assert health.ejections == 3
+    health.feed(EJECTED, now + 61.0)
+    assert health.ejections == 2, "two windows of being well made up for two"
+    now = back(health, now + 61.0)
+    health.feed(REQUEST_OK, now)
+    health.feed(EJECTED, now + 3600.0)
+    assert health.ejections == 1
+
+
+def test_one_that_is_still_silent_is_held_anew_before_its_time_is_over() -> None:
+    health = after(PROBE_OK, STALLED)
+    for at in range(1, 100):
+        health.feed(PROBE_OK, float(at))
+        health.feed(STALLED, float(at))
+        assert health.state is DOWN
+    assert health.ejections > 2
+    assert back(health, 100.0) - 100.0 > 5.0, "longer than the first time"
+
+
+def test_what_a_held_worker_hears_too_early_does_not_lengthen_its_time() -> None:
+    health = after(PROBE_OK, STALLED)
+    for at in (0.5, 1.0, 2.0, 2.9):
+        health.feed(STALLED, at)
+    assert health.ejections == 1
+    assert back(health, 2.9) <= 5.5
+
+
+@given(st.lists(st.tuples(st.sampled_from([STALLED, EJECTED, PROBE_OK, REQUEST_OK]), st.floats(0, 20)), max_size=60))
+def test_no_ejection_lasts_longer_than_the_most_and_none_is_shorter_than_the_first(
+    told: list[tuple[Signal, float]],
+) -> None:
+    limits = Thresholds(eject_seconds=5.0, eject_most=30.0)
+    health, now, out_at = after(PROBE_OK, limits=limits), 0.0, 0.0
+    for signal, seconds in told:
+        now += seconds
+        before, state = health.feed(signal, now)
+        if state is DOWN and signal in (STALLED, EJECTED):
+            out_at = now if before is not DOWN else out_at
+            assert health.ejections >= 1
+        if before is DOWN and state is not DOWN:
+            assert now - out_at >= 5.0
+    while health.state is DOWN:
+        now += 1.0
+        health.feed(PROBE_OK, now)
+    assert health.state in (READY, SUSPECT, TRIAL)
 
 
 # Draining.

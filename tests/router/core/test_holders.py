@@ -166,6 +166,16 @@ def test_two_hundred_thousand_prompts_of_their_own_fill_no_more_than_the_limit()
     assert holders.limit / 3 <= len(holders) <= holders.limit + 2 * MOST_NOTED
 
 
+def test_when_the_last_worker_left_nothing_is_remembered() -> None:
+    holders = Holders()
+    holders.note(prompt(500).hashes, "w0", 100.0)
+    holders.note(prompt(500, b"x").hashes, "w1", 100.0)
+    holders.remove("w0")
+    assert len(holders)
+    holders.remove("w1")
+    assert len(holders) == 0
+
+
 def test_no_worker_that_left_is_remembered_by_name() -> None:
     holders = Holders(100)
     for at in range(500):
@@ -309,9 +319,11 @@ class Naive:
         self.life: dict[str, int] = {}
         self.computed: dict[str, float] = {}
         self.rooms: dict[str, float] = {}
+        self.there: set[str] = set()
 
     def note(self, asked: Fingerprint, worker: str, computed: float) -> None:
         self.computed[worker] = self.computed.get(worker, 0.0) + computed
+        self.there.add(worker)
         for value in asked.hashes:
             others = [each for each in self.notes.get(value, []) if each[0] != worker]
             self.notes[value] = [*others, (worker, self.life.get(worker, 0), self.computed[worker])][-MOST_HOLDERS:]
@@ -322,6 +334,9 @@ class Naive:
     def remove(self, worker: str) -> None:
         self.forget(worker)
         self.rooms.pop(worker, None)
+        self.there.discard(worker)
+        if not self.there:
+            self.notes.clear()
 
     def look(self, asked: Fingerprint) -> dict[str, int]:
         held = {}

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.keys import Keys
+from router.core.keys import Key, Keys
+from router.core.rates import Rate
 from router.errors import InvalidApiKey
 
 PAIRS = [("red", "sk-red"), ("blue", "sk-blue"), ("ünï", "schlüssel")]
-KEYS = Keys((tenant, sha256(key.encode()).digest()) for tenant, key in PAIRS)
+KEYS = Keys(Key(tenant, sha256(key.encode()).digest()) for tenant, key in PAIRS)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,17 @@ def test_the_refusal_says_whether_a_key_was_shown() -> None:
         KEYS.tenant([])
     with pytest.raises(InvalidApiKey, match="not known"):
         KEYS.tenant([(b"x-api-key", b"nope")])
+
+
+def test_a_key_brings_what_it_may_and_a_tenant_weighs_as_its_weightiest_key() -> None:
+    one, two, other = (sha256(name).digest() for name in (b"one", b"two", b"other"))
+    keys = Keys([Key("red", one, True, 2.0), Key("red", two, rate=Rate(5.0)), Key("blue", other, weight=0.5)])
+    found = [keys.find([(b"x-api-key", name)]) for name in (b"one", b"two", b"other")]
+    assert [key and (key.tenant, key.priority, key.weight) for key in found] == [
+        ("red", True, 2.0), ("red", False, 2.0), ("blue", False, 0.5),
+    ]  # fmt: skip
+    assert [key and key.rate for key in found] == [None, Rate(5.0), None]
+    assert {key.digest for key in keys} == {one, two, other}
 
 
 def test_no_keys_are_open_to_all() -> None:

@@ -1,6 +1,6 @@
 """The roster: what the sources report, with what admins changed on top."""
 
-from router.discovery.roster import Roster
+from router.discovery.roster import MOST_REMOVED, Roster
 from tests.support.fleets import worker
 
 
@@ -62,3 +62,13 @@ def test_removing_the_unknown_changes_nothing() -> None:
     roster = roster_of("a")
     roster.remove("never-there")
     assert ids(roster) == ["a"]
+
+
+def test_workers_that_come_and_go_are_not_remembered_for_ever_but_what_a_source_reports_stays_removed() -> None:
+    roster = roster_of("a")
+    roster.remove("a")
+    for at in range(3 * MOST_REMOVED):
+        roster.add(worker(f"goes-{at}"))
+        roster.remove(f"goes-{at}")
+    assert len(roster._removed) <= MOST_REMOVED
+    assert ids(roster) == []

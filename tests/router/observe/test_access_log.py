@@ -214,3 +214,12 @@ log._thread.join()
     assert len(seen) == 9000
     for at in range(3):
         assert [name for name in seen if name.startswith(f"{at}-")] == [f"{at}-{n}" for n in range(3000)]
+
+
+def test_a_line_speaks_to_no_terminal_and_stays_json(bus: Bus, tmp_path: Path) -> None:
+    wicked = "a\x1b[31m\x9b1m\u2028\u202e\r\n é"
+    path = tmp_path / "log"
+    [line] = written(bus, path, done(tenant=wicked))
+    assert line["tenant"] == wicked
+    assert path.read_text().removesuffix("\n").isprintable()
+    assert "é" in path.read_text()

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.fleet import Fleet
-from router.events import AttemptFailed, Event, Finished, FirstToken, Panicked, Queued, Shadowed, WorkerLeft
+from router.events import AttemptFailed, Event, Finished, FirstToken, Panicked, Queued, Resumed, Shadowed, WorkerLeft
 from router.observe.bus import Bus
 from router.observe.metrics import Metrics
 from tests.support.client import post
@@ -68,6 +68,7 @@ EVERYTHING: list[Event] = [
     AttemptFailed("a", "refused", True, "home", "m", 10),
     FirstToken("m", 0.2, 0.3),
     Queued(0.5, True),
+    Resumed("a", "went_on"),
     Shadowed("random", True, 300.0, 100.0),
 ]
 HEARD: dict[str, dict[tuple[str, ...], float]] = {

@@ -20,6 +20,13 @@ def test_a_counter_forgets_the_series_of_a_worker_wherever_the_label_stands() ->
     assert dict(counter.values) == {("a", "b"): 1}
 
 
+def test_a_counter_counts_one_more() -> None:
+    counter = Counter("x", "", "result")
+    counter.add("well")
+    counter.add("well")
+    assert counter.numbers() == {("well",): [2]}
+
+
 def test_a_counter_without_workers_forgets_nothing() -> None:
     counter = Counter("x", "", "model")
     counter.values[("a",)] += 1

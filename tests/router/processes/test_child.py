@@ -18,9 +18,18 @@ from router.layers import load
 from router.observe.snapshot import decode
 from router.processes.child import Child
 from router.processes.hub import Hub, Member
+from router.processes.life import Inheritance
 from router.processes.listeners import bind
-from router.processes.messages import CUT, DECISIONS, STOP, Change
-from router.processes.supervisor import Inheritance
+from router.processes.messages import (
+    CUT,
+    DECISIONS,
+    LEAVE,
+    REFUSED,
+    SETTINGS,
+    STOP,
+    Change,
+    encode_settings,
+)
 from router.signals.load_table import Row, table_bytes
 from router.signals.siblings import NEWS
 from router.types import News, worker_from_url
@@ -49,7 +58,7 @@ class Stand:
         listener = bind("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
         self.gateway = Gateway(made, origins)
-        inherited = Inheritance(0, 2, "family", successor, made, origins, listener, theirs, self.table)
+        inherited = Inheritance(0, 2, 0, 2, "family", successor, made, origins, listener, theirs, self.table)
         self.child = Child(inherited, self.gateway)
         self.listener = listener
 
@@ -186,4 +195,56 @@ async def test_a_successor_listens_once_its_workers_have_been_asked(worker: Work
     states = {name: seat.health.state.value for name, seat in stand.gateway.fleet.seats.items()}
     assert states[worker.id] == "ready"
     stand.member.line.tell(CUT)
+    await stand.ended()
+
+
+async def test_it_takes_new_settings_from_its_parent(worker: Worker) -> None:
+    stand = await Stand().start()
+    settings, origins = load([("file", {"workers": [worker.url], "queue": {"max": 7}, "share": "redis://other"})], {})
+    await stand.member.line.ask(SETTINGS, encode_settings(settings, origins), 5)
+    assert stand.gateway.house.room.most == 7
+    assert set(stand.gateway.fleet.seats) == {worker.id}
+    assert stand.gateway.settings.share is None, "only a new process can take this"
+    shown = (await stand.get("/admin/config")).json()["settings"]
+    assert {"path": "queue.max", "value": 7, "origin": "file"} in shown
+    stand.member.line.tell(REFUSED, b"1")
+    await eventually(lambda: stand.gateway.metrics.reload_failed)
+    stand.member.line.tell(REFUSED, b"")
+    await eventually(lambda: not stand.gateway.metrics.reload_failed)
+    stand.member.line.tell(CUT)
+    await stand.ended()
+
+
+async def test_settings_that_come_before_it_serves_are_those_it_serves_by(worker: Worker) -> None:
+    stand = Stand("http://127.0.0.1:1")
+    settings, origins = load([("file", {"workers": [worker.url], "log": {"access": "none"}})], {})
+    stand.hub.join(stand.member)
+    await stand.member.line.open(stand.ours)
+    stand.member.line.tell(SETTINGS, encode_settings(settings, origins))
+    stand.serving = asyncio.create_task(stand.child._serve([stand.listener]))
+    await asyncio.wait_for(stand.member.listens.wait(), PATIENCE)
+    await eventually(lambda: set(stand.gateway.fleet.seats) == {worker.id})
+    stand.member.line.tell(CUT)
+    await stand.ended()
+
+
+async def test_one_that_leaves_is_ready_answers_once_more_and_takes_no_new_connections() -> None:
+    stand = await Stand().start()
+    async with httpx.AsyncClient(trust_env=False, timeout=20, base_url=f"http://127.0.0.1:{stand.port}") as client:
+        assert "connection" not in (await client.get("/readyz")).headers
+        stand.member.line.tell(LEAVE, b"60")
+        await eventually(lambda: stand.gateway.lane.closing)
+        answer = await client.get("/readyz")
+        assert answer.json()["draining"] is False
+        assert answer.headers["connection"] == "close"
+        with pytest.raises(httpx.ConnectError):
+            await client.get("/readyz")
+    assert not stand.child.ending
+    stand.member.line.tell(CUT)
+    await stand.ended()
+
+
+async def test_one_that_leaves_ends_by_itself_after_the_grace() -> None:
+    stand = await Stand().start()
+    stand.member.line.tell(LEAVE, b"0")
     await stand.ended()

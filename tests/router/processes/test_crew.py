@@ -9,7 +9,9 @@ import pytest
 from router.core.health import PROBE_OK
 from router.observe.snapshot import Snapshot, encode
 from router.processes.crew import Unreached
-from router.processes.messages import CHANGE, DECISIONS, PROCESSES, WHOLE, Change, ProcessRow
+from router.processes.messages import CHANGE, DECISIONS, PROCESSES, RELOAD, WHOLE, Change, ProcessRow
+from router.processes.messages import encode as encode_message
+from router.reload import Outcome
 from router.sections.workers import WorkerSettings
 from router.settings import Settings
 from router.signals.line import Line
@@ -131,7 +133,8 @@ async def test_with_a_line_it_asks_the_parent(gateway: Gateway) -> None:
     row = ProcessRow(1, 7, 1.5, 2, 3)
     old, new = {"age_seconds": 2.0}, {"age_seconds": 1.0}
     answers = {
-        CHANGE: b"", WHOLE: encode(whole), PROCESSES: msgspec.msgpack.encode([row]),
+        CHANGE: b"", RELOAD: encode_message(Outcome(("queue.max",))), WHOLE: encode(whole),
+        PROCESSES: msgspec.msgpack.encode([row]),
         DECISIONS: msgspec.msgpack.encode([msgspec.msgpack.encode([old]), msgspec.msgpack.encode([new])]),
     }  # fmt: skip
 
@@ -150,7 +153,13 @@ async def test_with_a_line_it_asks_the_parent(gateway: Gateway) -> None:
     assert "prefix_router_queued 3.0" in text
     assert await crew.decisions() == [new, old]
     assert await crew.processes() == [row]
+    assert await crew.reload() == Outcome(("queue.max",))
     await parent.close()
-    for coroutine in (crew.change(Change("drain", "w")), crew.scrape(), crew.decisions(), crew.processes()):
+    change = crew.change(Change("drain", "w"))
+    for coroutine in (change, crew.scrape(), crew.decisions(), crew.processes(), crew.reload()):
         with pytest.raises(Unreached):
             await coroutine
+
+
+async def test_one_that_was_given_its_settings_cannot_read_them_again(gateway: Gateway) -> None:
+    assert (await gateway.crew.reload()).faults == ("this gateway was given its settings and cannot read them again",)

@@ -19,13 +19,19 @@ from router.processes.messages import (
     DECISIONS,
     LISTENING,
     PROCESSES,
+    REFUSED,
+    RELOAD,
+    SETTINGS,
     WHOLE,
     Change,
     ProcessRow,
     decode_change,
+    decode_outcome,
 )
+from router.reload import Outcome
 from router.signals.line import Line
 from router.signals.siblings import NEWS
+from tests.support.gateway import eventually
 
 REQUESTS = "prefix_router_requests"
 CACHED = "prefix_router_cached_tokens"
@@ -34,12 +40,15 @@ CACHED = "prefix_router_cached_tokens"
 class Process:
     """A process as the hub knows it: it counts, decides, hears changes and news; it may hang."""
 
-    def __init__(self, hub: Hub, index: int) -> None:
-        self.member = Member(index, hub)
+    def __init__(self, hub: Hub, index: int, slot: int | None = None) -> None:
+        self.member = Member(index, hub, slot)
         self.line = Line(self._told, self._answer)
         self.requests, self.workers = 0, ["a"]
         self.changes: list[Change] = []
         self.news: list[bytes] = []
+        self.settings: list[bytes] = []
+        self.refused: list[bool] = []
+        self.takes = True  # what it is handed
         self.awake = asyncio.Event()
         self.awake.set()
 
@@ -58,11 +67,19 @@ class Process:
             self.changes.append(decode_change(content))
         elif kind == NEWS:
             self.news.append(content)
+        elif kind == SETTINGS:
+            self.settings.append(content)
+        elif kind == REFUSED:
+            self.refused.append(bool(content))
 
     async def _answer(self, kind: str, content: bytes) -> bytes:
         await self.awake.wait()
         if kind == CHANGE:
             self.changes.append(decode_change(content))
+        elif kind == SETTINGS:
+            if not self.takes:
+                raise RuntimeError("it cannot take them")
+            self.settings.append(content)
         elif kind == COUNT:
             self.line.tell(COUNTED, self.counted())
         elif kind == DECISIONS:
@@ -267,3 +284,64 @@ def test_the_same_over_and_over_does_not_pile_up() -> None:
         for kind in ("add", "drain", "undrain", "remove"):
             some = kept(some, change(kind))
     assert some == [change("remove")]
+
+
+async def test_a_reload_is_asked_of_the_parent_and_its_outcome_told(crowd: Crowd) -> None:
+    asked: list[str] = []
+
+    async def reload(why: str) -> Outcome:
+        asked.append(why)
+        return Outcome(("queue.max",))
+
+    one = await crowd.start(0)
+    crowd.hub.reload = reload
+    assert decode_outcome(await one.ask(RELOAD)) == Outcome(("queue.max",))
+    assert asked == ["POST /admin/reload"]
+
+
+async def test_new_settings_are_handed_to_all_and_those_that_could_not_take_them_are_told(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.processes.hub.CHANGE_SECONDS", 0.2)
+    good, bad, hanging = [await crowd.start(at) for at in range(3)]
+    starting = await crowd.start(3, listens=False)
+    bad.takes = False
+    hanging.awake.clear()
+    assert await crowd.hub.hand_out(b"new") == [bad.member]
+    hanging.awake.set()
+    await eventually(
+        lambda: [each.settings for each in (good, bad, hanging, starting)] == [[b"new"], [], [b"new"], [b"new"]]
+    )
+
+
+async def test_all_know_whether_the_last_reload_was_refused_and_those_that_come_later(crowd: Crowd) -> None:
+    one = await crowd.start(0)
+    crowd.hub.mark(True)
+    late = await crowd.start(1)
+    await eventually(lambda: one.refused == late.refused == [True])
+    crowd.hub.mark(False)
+    await eventually(lambda: one.refused == late.refused == [True, False])
+    assert (await crowd.start(2)).refused == []
+
+
+async def test_a_process_and_its_successor_are_both_there(crowd: Crowd) -> None:
+    old, new = await crowd.start(0), Process(crowd.hub, 0, slot=5)
+    await new.start()
+    crowd.all.append(new)
+    crowd.hub.join(new.member)
+    new.line.tell(LISTENING)
+    await new.ask(BEGIN)
+    old.member.leaving = True
+    old.requests, new.requests = 3, 4
+    assert (await new.whole()).total(REQUESTS) == 7
+    rows = msgspec.msgpack.decode(await new.ask(PROCESSES), type=list[ProcessRow])
+    assert [(row.index, row.leaving, row.requests) for row in rows] == [(0, True, 3), (0, False, 4)]
+    await old.die(crowd.hub)
+    assert (await new.whole()).total(REQUESTS) == 7
+
+
+async def test_it_knows_when_each_was_last_heard(crowd: Crowd) -> None:
+    one = await crowd.start(0)
+    crowd.now = 5.0
+    one.line.tell(COUNTED, one.counted())
+    await eventually(lambda: one.member.heard_at == 5.0)

@@ -5,9 +5,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from router.layers import load
 from router.observe.snapshot import Snapshot
 from router.processes import messages
-from router.processes.messages import Change, ProcessRow, decode_change, decode_rows, encode, process_row
+from router.processes.messages import (
+    Change,
+    ProcessRow,
+    decode_change,
+    decode_outcome,
+    decode_rows,
+    decode_settings,
+    encode,
+    encode_settings,
+    process_row,
+)
+from router.reload import Outcome
 from router.sections.workers import WorkerSettings
 
 GIVEN: dict[str, Any] = {
@@ -36,5 +48,15 @@ def test_a_row_says_what_was_counted() -> None:
 
 def test_no_two_kinds_have_one_name() -> None:
     kinds = [value for name, value in vars(messages).items() if name.isupper()]
-    assert len(kinds) == 10
-    assert len(set(kinds)) == 10
+    assert len(kinds) == 14
+    assert len(set(kinds)) == 14
+
+
+def test_settings_travel_with_their_secrets_and_origins() -> None:
+    loaded = load([("file", {"admin_token": "secret", "workers": ["http://w:1"], "queue": {"max": 7}})], {})
+    assert decode_settings(encode_settings(*loaded)) == loaded
+
+
+def test_the_outcome_of_a_reload_travels() -> None:
+    outcome = Outcome(("queue.max",), ("share",), ("a: b",))
+    assert decode_outcome(encode(outcome)) == outcome

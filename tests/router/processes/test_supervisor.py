@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from router.layers import load
-from router.processes.supervisor import cause, process_count
+from router.processes.supervisor import process_count
 from tests.support.processes import Program, until
 from tests.support.several import CLIENT, Several, alive, several
 
@@ -77,12 +77,6 @@ def test_zero_processes_means_one_a_core() -> None:
     settings, _ = load([("test", {"listen": {"processes": 0}})], {})
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert process_count(settings) == cores
-
-
-@pytest.mark.parametrize(("code", "words"), [(-9, "SIGKILL"), (1, "exit status 1"), (0, "exit status 0"),
-                                             (-200, "exit status -200"), (None, "exit status None")])  # fmt: skip
-def test_an_exit_status_is_told_in_words(code: int | None, words: str) -> None:
-    assert cause(code) == words
 
 
 def test_one_process_needs_no_parent(tmp_path: Path) -> None:
@@ -192,13 +186,28 @@ sys.exit(main())
         assert not answers(front.url)
 
 
-def test_a_hangup_is_passed_on_and_ends_nobody(tmp_path: Path) -> None:
+def test_a_hangup_of_the_whole_group_is_one_reload_and_ends_nobody(tmp_path: Path) -> None:
     with started(tmp_path, "--processes", "2", PREFIX_ROUTER_SHUTDOWN__GRACE_SECONDS="0") as process:
         assert process.stdout is not None
         process.stdout.readline()
         pids = children(process.pid)
+        for sig in (signal.SIGHUP, signal.SIGUSR2):
+            for pid in pids:
+                os.kill(pid, sig)
         process.send_signal(signal.SIGHUP)
-        until(lambda: len([line for line in errors(tmp_path) if "SIGHUP" in line]) == 2)
+        until(lambda: any("SIGHUP" in line for line in errors(tmp_path)))
+        assert len([line for line in errors(tmp_path) if "SIGHUP" in line]) == 1
         assert children(process.pid) == pids
         process.terminate()
         assert process.wait(timeout=20) == 0
+
+
+def test_too_few_open_files_are_one_line_and_no_traceback(tmp_path: Path) -> None:
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)); "
+    code = limited + "from router.cli import main; sys.exit(main())"
+    with started(tmp_path, command=[sys.executable, "-c", code, "serve", "--port", "0", "--processes", "4"]) as process:
+        assert process.wait(timeout=30) == 1
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+    (line,) = errors(tmp_path)
+    assert line == "prefix-router: 4 processes need at least 96 open files each, and `ulimit -n` allows 40"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from router.proxy.asgi import HIGH_WATER, AsgiEndpoint, AsgiSink
+from router.proxy.sweep import ClientLimits
 from tests.support.gateway import eventually
 
 
@@ -51,7 +52,7 @@ class Server:
         self.may_send = asyncio.Event()
         self.may_send.set()
         self.opened: list[Any] = []
-        self.endpoint = AsgiEndpoint(self, ("place", None), read_seconds)  # type: ignore[arg-type]
+        self.endpoint = AsgiEndpoint(self, ("place", None), ClientLimits(read_seconds, 20.0, 4096))  # type: ignore[arg-type]
 
     def open(self, place: Any, target: bytes, headers: list[tuple[bytes, bytes]], sink: AsgiSink) -> Told:
         self.story = Told(sink)

@@ -49,6 +49,7 @@ class Transport:
         self.written = b""
         self.reading = True
         self.closed = False
+        self.unsent = 0
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -58,6 +59,9 @@ class Transport:
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -170,6 +174,15 @@ async def test_what_is_kept_for_the_next_request(line: Line, answer: bytes, kept
     assert receiver.told[-1] == "end"
     assert line.transport.closed is not kept
     assert (f"{int(kept)} idle") in repr(line.connection.pool)
+
+
+async def test_one_on_which_the_request_still_goes_out_is_not_kept(line: Line) -> None:
+    """The worker answered early; what is left of the request must not stand before the next one."""
+    receiver = line.send()
+    line.transport.unsent = 1
+    line.hears(OK)
+    assert receiver.told[-1] == "end"
+    assert line.transport.closed
 
 
 async def test_an_answer_without_framing_ends_with_the_connection(line: Line) -> None:

@@ -108,3 +108,8 @@ def test_only_seconds_are_read_of_a_retry_after(value: bytes, seconds: float | N
 def test_the_first_of_a_header_is_found() -> None:
     assert find([(b"a", b"1"), (b"b", b"2"), (b"b", b"3")], b"b") == b"2"
     assert find([], b"b") is None
+
+
+def test_a_worker_sends_no_credentials_to_clients() -> None:
+    headers = [(b"authorization", b"Bearer x"), (b"x-api-key", b"x"), (b"api-key", b"x"), (b"x-other", b"y")]
+    assert to_client(headers) == [(b"x-other", b"y")]

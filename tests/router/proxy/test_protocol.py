@@ -14,8 +14,8 @@ from router.dialects.anthropic import Anthropic
 from router.dialects.openai import OpenAI
 from router.errors import Refusal
 from router.proxy.fast_sink import FastSink
-from router.proxy.protocol import ClientLimits, FastLane, lane_for
-from router.proxy.sweep import Sweep
+from router.proxy.protocol import FastLane, lane_for
+from router.proxy.sweep import ClientLimits, Sweep
 from tests.support.client import CHAT, HELLO, get, post
 
 

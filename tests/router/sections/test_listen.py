@@ -21,3 +21,16 @@ def test_the_proxy_protocol_needs_somebody_to_trust() -> None:
     with pytest.raises(ValidationError, match="proxy_protocol needs trusted_proxies"):
         Listen(proxy_protocol=True)
     assert Listen(proxy_protocol=True, trusted_proxies=("127.0.0.1",)).proxy_protocol
+
+
+@pytest.mark.parametrize("origin", ["*", "https://app.example", "http://localhost:3000", "https://[::1]:8443"])
+def test_an_origin_is_written_as_browsers_write_it(origin: str) -> None:
+    assert Listen(cors_origins=(origin,)).cors_origins == (origin,)
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "app.example", "https://", "https://a/", "https://A.example", "null", "ftp://a", "https://*"]
+)
+def test_what_no_browser_would_write_is_refused(origin: str) -> None:
+    with pytest.raises(ValidationError, match=r"expected \* or an origin such as https://app\.example"):
+        Listen(cors_origins=(origin,))

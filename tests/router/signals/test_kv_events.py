@@ -26,6 +26,7 @@ from router.core.mind import Caller, Mind
 from router.core.rungs import Rungs
 from router.dialects.openai import OpenAI
 from router.prompt import Prompt
+from router.proxy.worker_tls import WorkerContexts
 from router.signals import kv_events as module
 from router.signals.kv_events import KvEvents
 from router.signals.kv_follower import MOST_BYTES, Follower
@@ -34,7 +35,7 @@ from router.types import Key, KvSource, News, Worker, worker_from_url
 from tests.support.gateway import eventually
 from tests.support.processes import Program, mock_workers
 
-TLS = ssl.create_default_context()
+TLS = WorkerContexts(ssl.create_default_context())
 STORED = ["BlockStored", [1, 2], None, [1, 2, 3, 4], 2, None, "GPU"]
 NEXT = ["BlockStored", [3], 2, [5, 6], 2, None, "GPU"]
 

@@ -31,6 +31,15 @@ def test_the_list_is_the_union_one_entry_a_model_in_order(fleet: Fleet, catalogu
     assert [each["id"] for each in catalogue.listed()] == ["x", "y", "z"]
 
 
+def test_the_list_says_what_engine_a_worker_runs(fleet: Fleet, catalogue: ModelCatalogue) -> None:
+    seat = fleet.seats["a"]
+    assert seat.engine is None
+    catalogue.learn(seat, [entry("x", owned_by="vllm"), entry("y", owned_by="me")])
+    assert seat.engine == "vllm"
+    catalogue.learn(seat, [entry("x", owned_by=["odd"])])
+    assert seat.engine is None
+
+
 def test_the_workers_own_fields_are_kept_those_of_the_first_by_name(fleet: Fleet, catalogue: ModelCatalogue) -> None:
     catalogue.learn(fleet.seats["b"], [entry("m", max_model_len=2, root="b", permission=[{"id": 1}])])
     catalogue.learn(fleet.seats["a"], [entry("m", max_model_len=1)])

@@ -14,9 +14,11 @@ import pytest
 from router.clock import monotonic
 from router.core.fleet import Seat
 from router.core.health import PROBE_FAILED, PROBE_OK, Signal, Thresholds
+from router.proxy.resolve import Name, Resolver
 from router.signals.prober import MODELS_EVERY, MOST_MODELS, Prober
 from router.types import worker_from_url
 from tests.support.gateway import Stage, eventually
+from tests.support.names import Names
 from tests.support.worker import Answer, Peer, Seen, Worker, reply
 
 OK = reply(b"{}")
@@ -47,12 +49,22 @@ class Faces(Worker):
 class Probing:
     """What a prober told of its worker, in order."""
 
-    def __init__(self, url: str, *, path: str | None = None, timeout: float = 5.0, **fields: Any) -> None:
+    def __init__(
+        self, url: str, *, path: str | None = None, timeout: float = 5.0, name: Name | None = None, **fields: Any
+    ) -> None:
         self.seat = Seat(worker_from_url(url, **fields), Thresholds())
         self.told: list[Signal | list[str]] = []
         self.causes: list[str] = []
         self.prober = Prober(
-            self.seat, self._tell, self._learn, interval=0.02, timeout=timeout, path=path, tls=TLS, clock=monotonic
+            self.seat,
+            self._tell,
+            self._learn,
+            interval=0.02,
+            timeout=timeout,
+            path=path,
+            tls=TLS,
+            clock=monotonic,
+            name=name,
         )
 
     def _tell(self, seat: Seat, signal: Signal, cause: str) -> None:
@@ -263,3 +275,37 @@ async def test_a_workers_models_are_known_when_it_is_ready(stage: Stage) -> None
     worker = await stage.worker(models=("x", "y"))
     running = await stage.gateway(worker)
     assert running.house.fleet.models() == ["x", "y"]
+
+
+async def test_when_the_name_leads_elsewhere_the_old_connection_is_closed(faced: Faced, probe: Probe) -> None:
+    names = Names()
+    names.at["w.test"] = ["127.0.0.1"]
+    old = await faced()
+    new = await faced(host="127.0.0.2", port=old.port)
+    with names.serving():
+        resolver = Resolver(monotonic, 0.05)
+        probing = probe(f"http://w.test:{old.port}", name=resolver.name("w.test"))
+        await probing.has(PROBE_OK, 2)
+        names.at["w.test"] = ["127.0.0.2"]
+        await eventually(lambda: len(new.probes) > 3)
+        assert PROBE_FAILED not in probing.told
+        await eventually(lambda: not old._peers)
+        probing.prober.stop()
+        resolver.close()
+
+
+async def test_a_failed_probe_looks_the_name_up(faced: Faced, probe: Probe) -> None:
+    names = Names()
+    names.at["w.test"] = ["127.0.0.1"]
+    old = await faced()
+    new = await faced(host="127.0.0.2", port=old.port)
+    with names.serving():
+        resolver = Resolver(monotonic, 3600.0)
+        probing = probe(f"http://w.test:{old.port}", name=resolver.name("w.test"))
+        await probing.has(PROBE_OK)
+        names.at["w.test"] = ["127.0.0.2"]
+        await old.refuse()
+        await eventually(lambda: len(new.probes) > 3)
+        assert probing.told[-1] == PROBE_OK
+        probing.prober.stop()
+        resolver.close()

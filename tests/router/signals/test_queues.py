@@ -13,6 +13,7 @@ from router.core.fleet import Fleet, Seat
 from router.core.mind import FIRST_WORK, Mind
 from router.dialects._engine_metrics import engine_report
 from router.proxy.sweep import Sweep
+from router.proxy.worker_tls import WorkerContexts
 from router.signals import queues as module
 from router.signals.queues import JITTER, LASTING, MOST_BYTES, Poll, Queues
 from router.types import worker_from_url
@@ -20,7 +21,7 @@ from tests.support.client import post
 from tests.support.gateway import Stage, ask, eventually
 from tests.support.worker import Answer, Worker, reply
 
-TLS = ssl.create_default_context()
+TLS = WorkerContexts(ssl.create_default_context())
 OFTEN = 0.02
 
 

@@ -14,13 +14,14 @@ from router.core.fingerprint import fingerprint
 from router.core.fleet import Seat
 from router.core.health import Thresholds
 from router.core.rungs import Rungs
+from router.proxy.worker_tls import WorkerContexts
 from router.signals import tokenize as module
 from router.signals.tokenize import MOST_ABSENT, MOST_BODY, MOST_WAITING, Question, Tokenizer, question
 from router.types import Fingerprint, worker_from_url
 from tests.support.gateway import eventually
 from tests.support.worker import Answer, Worker, reply
 
-TLS = ssl.create_default_context()
+TLS = WorkerContexts(ssl.create_default_context())
 TEXT = b"a prompt of some length, " * 40
 TOKENS = list(range(1, 251))
 BODY = json.dumps({"model": "m", "prompt": TEXT.decode()}).encode()
