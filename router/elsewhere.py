@@ -8,7 +8,7 @@ from router.core.choose import Choice
 from router.core.health import REQUEST_FAILED
 from router.core.retry import may_retry, may_retry_status
 from router.ending import passed_on
-from router.errors import AttemptError, LocalTrouble, NotSent, StaleConnection, Unreachable
+from router.errors import AttemptError, LocalTrouble, NotSent, StaleConnection, Unreachable, WorkerFailed
 from router.events import AttemptFailed
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from router.observe.own_log import set_up_logging
 from router.processes.listeners import BACKLOG, announce, bind, cannot_listen
 from router.proxy.doors import open_doors
 from router.proxy.fit import missing_attributes
-from router.proxy.reserve import RESERVE, raised_limit
 from router.proxy.plain import Plain
+from router.proxy.reserve import RESERVE, raised_limit
 from router.reload import Loaded, Reloader, SettingsSource
 from router.settings import Settings
 from router.wiring import Gateway

@@ -106,7 +106,7 @@ async def test_after_a_stale_connection_a_request_goes_nowhere_else() -> None:
         sent = desk.sent[-1]
         sent.attempt.on_failure(Unreachable("refused") if sent.fresh else StaleConnection("closed"))
     assert desk.chosen == ["w0", "w0"]
-    assert sink.status == 503
+    assert sink.status == 502
     assert desk.at_rest()
 
 

@@ -343,3 +343,26 @@ async def test_reloads_at_one_time_are_made_one_after_the_other(stage: Stage) ->
     file.holds(worker, queue={"max": 5})
     answers = await asyncio.gather(*(reload(running) for _ in range(5)))
     assert sorted(answer.json()["changed"] for answer in answers) == [[], [], [], [], ["queue.max"]]
+
+
+async def test_many_reloads_leave_nothing_behind(stage: Stage) -> None:
+    worker, other = await stage.worker(), await stage.worker()
+    running = await stage.gateway(worker)
+    file = File(running, worker)
+    for at in range(20):
+        both = [worker, other] if at % 2 else [worker]
+        await file.now(
+            *both,
+            routing={"policy": "random" if at % 2 else "prefix_cost", "shadow": "random" if at % 3 else None},
+            health={"interval_seconds": 0.3 + at % 2},
+            signals={"queue_seconds": at % 2},
+        )
+        assert (await ask(running.port, post())).status == 200
+    await file.now(worker)
+    await eventually(lambda: probers(running) == [f"probe {worker.id}"])
+    assert set(running.gateway._probers) == set(running.house._pools) == {running.seat(worker)}
+    queues = running.gateway.outside._queues
+    assert queues is not None
+    assert set(queues._polls) == {running.seat(worker)}
+    first = [value for name, value in (await running.metrics()).items() if "requests_total{" in name and "200" in name]
+    assert sum(first) == 20
