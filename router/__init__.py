@@ -6,7 +6,7 @@ The house has six floors, and imports go down only:
     floor 5  the watch    top_watch, top_screen, top_view, top_samples
     floor 5  the replay   replay_command, replay_policies, replay_run, replay_table, replay_plot
     floor 4  the wiring   wiring, outside, app, explain, plugins, reload, server, processes     settings -> a house
-    floor 4  the desk     admin, admin_guard, pages     who administers, and what browsers are shown
+    floor 4  the desk     admin, admin_guard, pages, described     who administers, and what browsers are shown
     floor 3  the story    house, journey, admission, sending, attempt, elsewhere     one request's life
     floor 3  the turns    waiting, watching, resuming, ending, shadowing, accounting, deadline
     floor 2  the hands    proxy, discovery, signals, observe, clock     all I/O

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from router.admin_guard import build_guard
 from router.core.fleet import Seat
+from router.described import REQUEST_BODY, UNREACHED, UPDATED, WORKER_BODY
 from router.errors import InvalidJson, InvalidRequest, Refusal, RequestTooLarge
 from router.explain import explain
 from router.house import House
@@ -51,7 +52,8 @@ class Desk:
 
 
 def build_admin(desk: Desk) -> APIRouter:
-    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(build_guard(desk.house))])
+    guard = Depends(build_guard(desk.house))
+    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[guard], responses=UNREACHED)
     _add_worker_routes(routes, desk)
     _add_views(routes, desk)
     return routes
@@ -67,7 +69,7 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
         now = house.clock()
         return {"workers": [_row(each, now) for each in house.fleet.seats.values()], "panic": house.fleet.panicking}
 
-    @routes.post("/workers", status_code=201)
+    @routes.post("/workers", status_code=201, responses=UPDATED, openapi_extra=WORKER_BODY)
     async def add(request: Request, response: Response) -> dict[str, Any]:
         """Add a worker (201), or update the one with its id (200): JSON, as in the settings; `url` is needed."""
         try:
@@ -103,7 +105,7 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
 
 
 def _add_views(routes: APIRouter, desk: Desk) -> None:
-    @routes.post("/explain")
+    @routes.post("/explain", openapi_extra=REQUEST_BODY)
     async def explained(request: Request, path: str | None = None) -> dict[str, Any]:
         """Where this request body would go now, and why, without sending it. `path`: the API path it is meant for."""
         headers = [(name.lower(), value) for name, value in request.headers.raw if name.lower() != b"authorization"]

@@ -15,10 +15,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from router import __version__
 from router.contracts import Dialect
+from router.described import REFUSED, UNREACHED
 from router.errors import InternalError, InvalidJson, InvalidRequest, MethodNotAllowed, Refusal, UnknownPath
 from router.events import Finished
 from router.house import House
@@ -44,7 +45,7 @@ def build_app(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
 ) -> FastAPI:
     app = FastAPI(title="Prefix Router", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
-                  redirect_slashes=False)  # fmt: skip
+                  redirect_slashes=False, responses=REFUSED)  # fmt: skip
     timeouts, most = house.settings.timeouts, house.settings.limits.header_bytes
     limits = ClientLimits(timeouts.client_read_seconds, timeouts.client_write_seconds, most)
     for place in house.paths.values():
@@ -61,13 +62,13 @@ def _add_plain_routes(
     app: FastAPI, house: House, scrape: Callable[[], Awaitable[bytes]], catalogue: ModelCatalogue
 ) -> None:
     @app.head("/healthz", include_in_schema=False)
-    @app.get("/healthz", tags=["health"])
+    @app.get("/healthz", tags=["health"], response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:
         """Alive: the event loop answers."""
         return PlainTextResponse("ok\n")
 
     @app.head("/readyz", include_in_schema=False)
-    @app.get("/readyz", tags=["health"])
+    @app.get("/readyz", tags=["health"], responses={503: {"description": "not ready"}})
     async def readyz() -> JSONResponse:
         """Ready: some worker is, and the gateway is not draining."""
         ready = len(house.fleet.ready())
@@ -75,13 +76,13 @@ def _add_plain_routes(
         return JSONResponse({"ready": good, "workers_ready": ready, "draining": house.draining}, 200 if good else 503)
 
     @app.head(PING, include_in_schema=False)
-    @app.get(PING, tags=["health"])
+    @app.get(PING, tags=["health"], response_class=Response, responses={503: {"description": "not ready"}})
     async def ping() -> Response:
         """SageMaker's health check: 200 only when ready."""
         return Response(status_code=200 if house.fleet.ready() and not house.draining else 503)
 
     @app.head("/metrics", include_in_schema=False)
-    @app.get("/metrics", tags=["health"])
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, responses=UNREACHED)
     async def scraped() -> Response:
         """Prometheus text: of all processes together, whichever answers."""
         return Response(await scrape(), media_type=CONTENT_TYPE_LATEST)
@@ -126,7 +127,7 @@ def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
         if wrong.status_code == 404:
             return answer(request, UnknownPath("There is nothing at this path; the API is described at /docs."))
         if wrong.status_code == 405:
-            takes = headers.get("Allow", "another method")
+            takes = headers["Allow"] = ", ".join(methods_at(app, request))
             return answer(request, MethodNotAllowed(f"This path takes {takes}."), headers)
         return answer(request, InvalidRequest(str(wrong.detail)), headers)
 
@@ -140,6 +141,15 @@ def _add_refusals(app: FastAPI, house: House, openai: Dialect) -> None:
     async def broken(request: Request, _: Exception) -> Response:
         refusal = InternalError("The gateway failed on this request; its log says why.")
         return answer(request, refusal, {"x-request-id": request.scope.get(OWN_ID) or request_id(None)})
+
+
+def methods_at(app: FastAPI, request: Request) -> list[str]:
+    """What may be asked of this path, over all routes that stand there."""
+    return [
+        method
+        for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in app.router.routes)
+    ]
 
 
 class Counting:

@@ -26,7 +26,6 @@ from router.processes.listeners import BACKLOG, announce, bind, cannot_listen
 from router.proxy.doors import open_doors
 from router.proxy.fit import missing_attributes
 from router.proxy.plain import Plain
-from router.proxy.reserve import RESERVE, raised_limit
 from router.reload import Loaded, Reloader, SettingsSource
 from router.settings import Settings
 from router.wiring import Gateway
@@ -192,7 +191,6 @@ def serve(loaded: Loaded, source: SettingsSource) -> int:
 
 def run(server: Server, listener: socket.socket) -> int:
     """Run until told to stop; the exit status."""
-    RESERVE.fill(raised_limit())
     gc.collect()
     gc.freeze()  # what is built now lives as long as the process
     gc.set_threshold(20_000, 20, 20)  # a request leaves no cycles behind, so there is little to look for

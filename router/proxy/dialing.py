@@ -11,7 +11,6 @@ import errno
 from typing import TYPE_CHECKING
 
 from router.errors import AttemptError, ConnectTimeout, LocalTrouble, Unreachable
-from router.proxy.reserve import RESERVE
 
 if TYPE_CHECKING:
     from router.proxy.exchange import Connection
@@ -69,15 +68,7 @@ async def _open(pool: Pool, connection: Connection, host: str) -> None:
     """The worker's certificate must be for its name, whichever address it was found at."""
     at, tls = pool.address, pool.tls
     name = at.host if tls else None
-    while True:
-        try:
-            await pool.loop.create_connection(lambda: connection, host, at.port, ssl=tls, server_hostname=name)
-        except OSError as wrong:
-            if not RESERVE.give(wrong):
-                raise
-        else:
-            RESERVE.refill()
-            return
+    await pool.loop.create_connection(lambda: connection, host, at.port, ssl=tls, server_hostname=name)
 
 
 def _failure(pool: Pool, wrong: Exception) -> AttemptError:

@@ -9,7 +9,7 @@ import uvloop
 
 from tests.support.gateway import Stage
 
-INPUTS = int(os.environ.get("FUZZ_INPUTS", "300"))
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "200"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
 
 

@@ -151,6 +151,7 @@ async def test_the_api_is_described(http: httpx.AsyncClient) -> None:
         "/admin/decisions": {"get"},
         "/admin/config": {"get"},
         "/admin/processes": {"get"},
+        "/admin/reload": {"post"},
     }
     docs = await http.get("/docs")
     assert docs.status_code == 200

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from router.processes.listeners import bind
-from tests.support.processes import Program, gateway, mock_workers, running, until
+from tests.support.processes import Program, gateway, mock_workers, ready_workers, running, until
 
 BODY = {"model": "mock-model", "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 30}
 CHAT = "/v1/chat/completions"
@@ -270,6 +270,7 @@ def one_at_a_time(processes: int, **settings: object) -> Iterator[Program]:
     with mock_workers(1, *flags) as workers:
         limited = [{"url": workers[0].url, "max_in_flight": 1}]
         with gateway([], "--processes", str(processes), workers=limited, **settings) as program:
+            until(lambda: all(ready_workers(program.url) == 1 for _ in range(24)))  # in whichever process answers
             yield program
 
 

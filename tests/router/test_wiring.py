@@ -50,6 +50,16 @@ async def test_thresholds_come_from_the_settings() -> None:
     assert (gateway.fleet.limits.unhealthy_after, gateway.fleet.limits.healthy_after) == (7, 5)
 
 
+async def test_how_long_an_ejection_lasts_comes_from_the_settings_and_follows_them() -> None:
+    outliers = {"eject_seconds": 7, "eject_most_seconds": 70, "window_seconds": 20, "most_ejected": 0.2}
+    made = Gateway(settings(health={"outliers": outliers, "stall_seconds": 9}))
+    limits, watch = made.fleet.limits, made.house.watch
+    assert (limits.eject_seconds, limits.eject_most, limits.well_seconds) == (7.0, 70.0, 20.0)
+    assert (watch.stall_seconds, watch.outliers.limits.most_ejected) == (9.0, 0.2)
+    made.adopt(settings(health={"outliers": {"eject_seconds": 8}, "stall_seconds": 0}), {})
+    assert (made.fleet.limits.eject_seconds, watch.stall_seconds) == (8.0, 0.0)
+
+
 async def test_stories_are_journeys(stage: Stage) -> None:
     running = await stage.gateway(await stage.worker())
     assert running.house._tell is Journey

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from tests.support.certificates import Certificates
 from tests.support.client import CHAT, STREAM, Client, get, post
 from tests.support.gateway import Running, Stage, ask, eventually
+from tests.support.processes import running
 from tests.support.worker import DONE, event, reply, stream
 
 CHUNKED = [("Transfer-Encoding", "chunked")]
@@ -328,6 +330,25 @@ sys.stdin.read()
         await eventually(lambda: not running.server.server_state.connections, "it holds up the stop")
         process.kill()
         await process.wait()
+
+
+@pytest.mark.system("openssl")
+@pytest.mark.parametrize("proxied", [False, True], ids=["plain", "proxied"])
+def test_neither_idle_nor_half_open_tls_clients_hold_up_the_end(certificates: Certificates, proxied: bool) -> None:
+    """Less than the handshake may take, and than asyncio would wait for a goodbye."""
+    tls = {"listen.tls.certificate": certificates.file("server.pem"), "listen.tls.key": certificates.file("server.key")}
+    behind = {"listen.trusted_proxies": ["127.0.0.1"], "listen.proxy_protocol": True} if proxied else {}
+    quick = {"shutdown.grace_seconds": 0, "timeouts.client_read_seconds": 100}
+    with running("router", "serve", "--port", "0", settings={**tls, **behind, **quick}) as program:
+        port = int(program.url.rpartition(":")[2])
+        half, idle = (socket.create_connection(("127.0.0.1", port)) for _ in range(2))
+        if proxied:
+            half.send(b"PROXY UNK")
+            idle.send(b"PROXY UNKNOWN\r\n")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with half, context.wrap_socket(idle):
+            assert program.stop() == 0
 
 
 # Pages in browsers.

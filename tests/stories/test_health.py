@@ -217,6 +217,7 @@ async def test_a_worker_that_hangs_slows_no_other(stage: Stage) -> None:
     for client in waiting:
         client.drop()
     await eventually(lambda: stuck.aborted == 50)
+    stuck.probe_delay = 0.0
 
 
 async def test_a_worker_that_hangs_is_marked_and_its_prompts_go_elsewhere(stage: Stage) -> None:
@@ -240,6 +241,7 @@ async def test_the_model_list_is_answered_from_cache_while_a_worker_hangs(stage:
     assert listed["object"] == "list"
     assert [entry["id"] for entry in listed["data"]] == ["a", "b", "shared"]
     assert {entry["max_model_len"] for entry in listed["data"]} == {4096}
+    one.probe_delay = two.probe_delay = 0.0
 
 
 async def test_a_worker_without_a_model_list_serves_any(stage: Stage) -> None:

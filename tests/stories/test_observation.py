@@ -50,7 +50,8 @@ async def test_every_metric_of_the_contract_is_there_with_its_labels(stage: Stag
     samples = await running.metrics()
     found = labels_of(samples)
     # Nothing moved or was predicted, and nobody else is heard, so there are no such series yet.
-    unseen = {"spills_total", "cached_prediction_ratio", "kv_events_total", "kv_matches_total", "shared_total"}
+    unseen = {"spills_total", "cached_prediction_ratio", "kv_events_total", "kv_matches_total", "shared_total",
+              "resumed_total"}  # fmt: skip
     for name, labels in METRICS.items():
         if name.removeprefix("prefix_router_") not in unseen:
             assert found.get(name) == labels - (set() if name.endswith("_bucket") else {"le"}), name

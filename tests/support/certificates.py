@@ -1,9 +1,11 @@
 """Certificates made on the spot: two authorities, a server's certificate of each, and a client's of the first."""
 
+import atexit
 import ssl
 import subprocess
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 
 NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
@@ -54,4 +56,6 @@ class Certificates:
 @cache
 def certificates() -> Certificates:
     """Made once a run."""
-    return Certificates(Path(mkdtemp(prefix="certificates-")))
+    folder = Path(mkdtemp(prefix="certificates-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return Certificates(folder)

@@ -2,8 +2,9 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,55 @@ async def test_one_that_was_busy_meanwhile_finishes_and_is_closed_then(town: Tow
     await eventually(lambda: noted.over)
     assert (noted.told[-1], noted.data) == ("end", b"ab")
     assert "0 idle" in repr(town.pool)
+
+
+class Socket:
+    """A transport that notes its end and tells nobody, as uvloop's does where its making is cancelled."""
+
+    aborted = False
+    written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Halfway:
+    """A loop in which a connection is made, and whoever wanted it does not hear of it yet."""
+
+    def __init__(self) -> None:
+        self.sockets: list[Socket] = []
+
+    async def create_connection(self, protocol: Callable[[], Any], *_: object, **__: object) -> None:
+        self.sockets.append(Socket())
+        protocol().connection_made(self.sockets[-1])
+        await asyncio.Event().wait()
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(coroutine)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://w.test:9"])
+async def test_one_that_is_cancelled_just_when_it_was_made_keeps_no_place(town: Town, url: str) -> None:
+    pool = Pool(worker_from_url(url), Sweep(monotonic, 0.02), Limits(5.0, connections=1), names=town.resolver)
+    pool.loop = loop = Halfway()  # type: ignore[assignment]
+    for turn in range(1, 4):
+        connection = pool.send(b"HEAD", b"", Noted(), monotonic())
+        await eventually(lambda turn=turn: len(loop.sockets) == turn)
+        connection.cancel()
+        await eventually(lambda: not pool._open)
+        assert loop.sockets[-1].aborted
+
+
+async def test_what_was_sent_when_its_time_was_up_is_sent_nowhere_else(town: Town) -> None:
+    await town.move(OLD, NEW)
+    town.pool.loop = loop = Halfway()  # type: ignore[assignment]
+    town.pool.go_by(Limits(0.2, 5.0, 5.0))
+    noted = Noted()
+    town.pool.send(b"HEAD", b"", noted, monotonic())
+    await eventually(lambda: noted.over)
+    assert noted.told == ["BrokenAnswer"]
+    await asyncio.sleep(0.2)
+    assert [each.written for each in loop.sockets] == [b"HEAD"]
