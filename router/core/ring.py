@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from uhashring import HashRing
 from xxhash import xxh3_64_intdigest
 
-POINTS = 256  # a worker of weight 1; the largest share of 10 workers is then at most about 1.15 of the mean
+POINTS = 256  # a worker of weight 1; the largest share of 10 workers is then mostly 1.1 to 1.25 of the mean
 
 
 class Ring:
