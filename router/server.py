@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 
-from router.errors import Overloaded
+from router.errors import NoReadyWorker
 from router.observe.own_log import set_up_logging
 from router.processes.listeners import BACKLOG, announce, bind, cannot_listen
 from router.proxy.doors import open_doors
@@ -36,12 +36,6 @@ LAST_SECONDS = 5  # for what was cut to end
 LAST_WORD_SECONDS = 0.1  # for an answer to get out before its connection is cut
 FIRST_SECONDS, LOOK_SECONDS = 1.0, 0.02  # for a connection that was just taken to ask for something
 KEEP_ALIVE_SECONDS = 75  # longer than the usual 60 s of load balancers, so that they close first
-
-
-class Ending(Overloaded):
-    """It waited for a worker until the end."""
-
-    status, code, kind = 503, "no_ready_worker", "server_error"
 
 
 class Server(uvicorn.Server):
@@ -155,7 +149,7 @@ class Server(uvicorn.Server):
         """End what still runs, each with its line in the log; uvicorn then finds nothing left to wait for."""
         house = self._gateway.house
         if self._loop is not None and len(house.room):
-            house.room.turn_out(Ending("The gateway ends; try again.", retry_after=1.0), house.clock())
+            house.room.turn_out(NoReadyWorker("The gateway ends; try again.", retry_after=1.0), house.clock())
             self._loop.call_later(LAST_WORD_SECONDS, self._abort_all)
         else:
             self._abort_all()

@@ -9,7 +9,7 @@ from router import deadline
 from router.core.choose import Choice
 from router.core.queue import Ticket, Woken
 from router.elsewhere import cut
-from router.errors import Overloaded
+from router.errors import Overloaded, Refusal
 from router.events import NoPlace, Queued
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def wake(journey: Journey) -> Woken:
     return Woken.GONE
 
 
-def send_away(journey: Journey, refusal: Overloaded, how: str) -> None:
+def send_away(journey: Journey, refusal: Refusal, how: str) -> None:
     """Its time is up, or somebody more important takes its place."""
     leave_room(journey, how)
     if journey.status:

@@ -19,7 +19,7 @@ from math import inf
 from router.core.drain import Drain
 from router.core.patience import Hope
 from router.core.turns import Turns
-from router.errors import Overloaded
+from router.errors import Overloaded, Refusal
 
 LEAST_TOKENS = 64.0  # a turn costs as much at least: an answer takes time too, however short the prompt
 MOST_PRIORITY = 10  # either way; 0 is in the middle, and where most are
@@ -48,7 +48,7 @@ class Ticket:
     def __init__(
         self,
         wake: Callable[[], Woken],
-        refused: Callable[[Overloaded, str], None],
+        refused: Callable[[Refusal, str], None],
         *,
         priority: int = 0,
         tenant: str | None = None,
@@ -149,7 +149,7 @@ class WaitingRoom:
             if self.leave(ticket, now):
                 ticket.refused(self._refusal("No worker had room within queue.wait_seconds", ticket, now), "expired")
 
-    def turn_out(self, refusal: Overloaded, now: float) -> None:
+    def turn_out(self, refusal: Refusal, now: float) -> None:
         """Send all away."""
         for ticket in list(self._waiting):
             if self.leave(ticket, now):
