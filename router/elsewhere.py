@@ -40,7 +40,7 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
             journey.failure = failure
             _go_on(journey)
         else:
-            # What broke first decides what the client is told; that nobody could be reached afterwards is no news of it.
+            # What broke first decides what the client is told: that nobody could be reached later is no news of it.
             answer = WorkerFailed if journey.resent and failure.certainly_not_run else failure.answer
             journey.refuse(answer(f"The worker failed ({failure.kind}): {failure}."))
 
