@@ -54,7 +54,8 @@ class Server(uvicorn.Server):
             kind: Any = self.config.http_protocol_class
             made = partial(kind, self.config, self.server_state, self.lifespan.state)
             listen = self._gateway.settings.listen
-            self.servers = await open_doors(sockets, made, self.config.ssl, listen, self._gateway.house)
+            there = self.server_state.connections
+            self.servers = await open_doors(sockets, made, self.config.ssl, listen, self._gateway.house, there)
             self.listening(sockets[0])
 
     def listening(self, listener: socket.socket) -> None:

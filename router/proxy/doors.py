@@ -1,8 +1,9 @@
 """How connections are taken in.
 
 A door is what uvicorn keeps as a server. The plain one is asyncio's own, with limits on TLS: a handshake that is never
-finished, and a goodbye that is never answered, would hold a connection and the stop. Behind `PROXY` headers the sockets
-are accepted here: a trusted peer's header is read from the socket before anybody, TLS included, sees a byte.
+finished, and a goodbye that is never answered, would hold a connection and the stop. The sockets are accepted here when
+clients must be counted (`crowd.py`), and behind `PROXY` headers: a trusted peer's header is read from the socket before
+anybody, TLS included, sees a byte.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from router.core.origin import Origins
 from router.proxy.certificates import Certificates, harden
+from router.proxy.crowd import Crowd, raise_limit
 from router.proxy.proxy_header import BadHeader, Origin, read_header
 from router.sections.listen import Listen
 from router.settings import Settings
@@ -43,10 +45,17 @@ class Household(Protocol):
 
 
 async def open_doors(
-    listeners: Iterable[socket.socket], factory: Factory, tls: ssl.SSLContext | None, listen: Listen, house: Household
+    listeners: Iterable[socket.socket],
+    factory: Factory,
+    tls: ssl.SSLContext | None,
+    listen: Listen,
+    house: Household,
+    connections: Collection[Any] = (),
 ) -> list[Any]:
-    """All that uvicorn is to close in the end."""
-    terms = Terms(tls, house.settings.timeouts.client_read_seconds, house.origins if listen.proxy_protocol else None)
+    """All that uvicorn is to close in the end. `connections`: those that are there, as uvicorn keeps them."""
+    trusted = house.origins if listen.proxy_protocol else None
+    crowd = Crowd(connections, raise_limit())
+    terms = Terms(tls, house.settings.timeouts.client_read_seconds, trusted, crowd)
     opened: list[Any] = []
     if tls is not None and listen.tls.certificate is not None:
         harden(tls)
@@ -58,11 +67,13 @@ async def open_doors(
 
 @dataclass
 class Terms:
-    """tls: its context; read_seconds: for a PROXY header, and for a TLS handshake; trusted: whose headers are read."""
+    """tls: its context; read_seconds: for a PROXY header, and for a TLS handshake; trusted: whose headers are read;
+    crowd: who is there already."""
 
     tls: ssl.SSLContext | None
     read_seconds: float
     trusted: Origins | None = None
+    crowd: Crowd | None = None
 
     def tls_limits(self) -> dict[str, Any]:
         if self.tls is None:
@@ -72,13 +83,13 @@ class Terms:
 
 async def open_door(listener: socket.socket, factory: Factory, terms: Terms) -> Any:
     """Take connections from now on."""
-    if terms.trusted is not None:
-        return ProxiedDoor(listener, factory, terms)
+    if terms.trusted is not None or (terms.crowd is not None and terms.crowd.most is not None):
+        return OwnDoor(listener, factory, terms)
     loop = asyncio.get_running_loop()
     return await loop.create_server(factory, sock=listener, ssl=terms.tls, backlog=BACKLOG, **terms.tls_limits())
 
 
-class ProxiedDoor:
+class OwnDoor:
     def __init__(self, listener: socket.socket, factory: Factory, terms: Terms) -> None:
         listener.listen(BACKLOG)
         listener.setblocking(False)
@@ -96,7 +107,10 @@ class ProxiedDoor:
         await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
 
     async def _accept(self, listener: socket.socket) -> None:
+        crowd = self._terms.crowd
         while True:
+            if crowd is not None:
+                await crowd.place(self._tasks)
             try:
                 taken, address = await self._loop.sock_accept(listener)
             except ConnectionError:  # it left while it waited

@@ -75,17 +75,17 @@ def test_two_hundred_streams_at_once_need_two_descriptors_each_and_a_few() -> No
     assert float(told["worst_look_ms"]) < 5000  # type: ignore[arg-type]
 
 
-def test_with_too_few_descriptors_some_are_refused_and_nothing_is_used_up() -> None:
-    """Half of what a hundred streams need: what cannot be is refused, nobody is blamed, and then all is as before."""
+def test_with_too_few_descriptors_those_beyond_wait_and_all_are_served() -> None:
+    """Half of what a hundred streams need: the others wait at the door, nobody is refused, nobody blamed."""
 
     async def too_many(port: int, pid: int) -> None:
         await many.ready(port)
         for streaming in (True, False, False):
             request = many.post(many.body(100, stream=streaming))
             answers = await many.all_of([many.ask(port, request) for _ in range(100)])
-            assert {status for status, _ in answers} <= {0, 200, 503}
+            assert {status for status, _ in answers} == {200}
             if streaming:
-                assert all(data.endswith(many.DONE) for status, data in answers if status == 200)
+                assert all(data.endswith(many.DONE) for status, data in answers)
         for _ in range(100):  # until what was left of those has gone
             few = await many.all_of([many.ask(port, request) for _ in range(20)])
             if {status for status, _ in few} == {200}:

@@ -9,7 +9,7 @@ import pytest
 from router.core.origin import Origins
 from router.processes.listeners import bind
 from router.proxy import doors
-from router.proxy.doors import Headroom, ProxiedDoor, Terms, coming_from, open_door
+from router.proxy.doors import Headroom, OwnDoor, Terms, coming_from, open_door
 from router.proxy.proxy_header import Origin
 
 LINE = b"PROXY TCP4 203.0.113.9 192.0.2.1 40000 443\r\n"
@@ -48,7 +48,7 @@ async def test_a_protocol_is_made_for_each_connection(trusted: Origins | None) -
 
 async def test_a_door_that_closes_lets_those_go_that_are_not_in_yet() -> None:
     listener = bind("127.0.0.1", 0)
-    door = ProxiedDoor(listener, Noted, Terms(None, 60.0, Origins(["127.0.0.1"])))
+    door = OwnDoor(listener, Noted, Terms(None, 60.0, Origins(["127.0.0.1"])))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(LINE[:10])
     await writer.drain()
