@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements-dev.lock
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: demo test test-vllm check format bench bench-overload soak fuzz compose lock clean
 

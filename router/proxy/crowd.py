@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 OWN = 40  # descriptors for listeners, probes, logs, the loop itself
-PLENTY = 65_536  # with so many nobody counts
+PLENTY = 16_384  # with so many nobody counts
 MOST = 1_048_576
 LOOK_SECONDS = 0.01
 

@@ -100,8 +100,10 @@ class OwnDoor:
         self._accepting = self._loop.create_task(self._accept(listener), name="accepts connections")
 
     def close(self) -> None:
+        """As asyncio's own servers, it closes the listener too."""
         for task in (self._accepting, *self._tasks):
             task.cancel()
+        self._loop.call_soon(self.sockets[0].close)  # once nobody awaits it any more
 
     async def wait_closed(self) -> None:
         await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
