@@ -8,7 +8,7 @@ The house has six floors, and imports go down only:
     floor 4  the wiring   wiring, outside, app, explain, plugins, reload, server, processes     settings -> a house
     floor 4  the desk     admin, admin_guard, pages, described     who administers, and what browsers are shown
     floor 3  the story    house, journey, admission, sending, attempt, elsewhere     one request's life
-    floor 3  the turns    waiting, watching, resuming, ending, shadowing, accounting, deadline
+    floor 3  the turns    waiting, watching, resuming, ending, shadowing, accounting, deadline, large
     floor 2  the hands    proxy, discovery, signals, observe, clock     all I/O
     floor 1  the mind     core, policies, dialects, replay, settings, sections, layers     pure and synchronous
     floor 0  the words    types, prompt, asks, events, errors, contracts, address

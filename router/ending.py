@@ -6,13 +6,14 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from router.accounting import settle
-from router.errors import Refusal
+from router.errors import Refusal, RequestTooLarge
 from router.events import Finished
 from router.proxy.credentials import veiled, without_userinfo
 from router.proxy.headers import Headers, to_client
 from router.proxy.relay import NO_USAGE
 
 if TYPE_CHECKING:
+    from router.house import House
     from router.journey import Journey
 
 MOST_MODEL = 128  # characters of a client's model name that reach a log
@@ -108,3 +109,7 @@ def passed_on(journey: Journey, headers: Headers) -> Headers:
     if journey.status != 200:
         passed = without_userinfo(passed)
     return passed + journey.own_headers()
+
+
+def too_large(house: House) -> RequestTooLarge:
+    return RequestTooLarge(f"The body is larger than limits.body_bytes, {house.most_body_bytes}.")

@@ -22,6 +22,7 @@ from router.core.rates import Accounts, Rate
 from router.core.slo import Slo
 from router.errors import InvalidRequest, ModelNotFound, NoReadyWorker, Refusal
 from router.events import Event, Panicked, WorkerLeft
+from router.large import OneByOne
 from router.prompt import Prompt
 from router.proxy.cors import Cors
 from router.proxy.headers import Headers
@@ -52,6 +53,7 @@ class House:
         self.slo = slo or Slo()
         self.shadow: Policy | None = None  # scores every request, and decides none
         self.sweep = Sweep(clock)
+        self.large = OneByOne()
         self.room = WaitingRoom(settings.queue.max, settings.queue.wait_seconds)
         self.patience = Patience()
         self.accounts = Accounts()

@@ -28,10 +28,11 @@ from router.core.queue import Ticket
 from router.core.rates import Account
 from router.dialects._thread import Thread
 from router.elsewhere import answer_held
-from router.ending import finished, passed_on, phase, refusal_headers
-from router.errors import AttemptError, InternalError, Refusal, RequestTimeout, RequestTooLarge
+from router.ending import finished, passed_on, phase, refusal_headers, too_large
+from router.errors import AttemptError, InternalError, Refusal, RequestTimeout
 from router.events import FirstToken
 from router.house import House
+from router.large import LARGE
 from router.proxy.headers import Headers, request_id, take_in
 from router.proxy.relay import Meter
 from router.resuming import RESUMABLE, arm, go_on, send_on
@@ -86,7 +87,7 @@ class Journey:
             if self.house.checks_keys:
                 let_in(self, headers)
             if (self.intake.length or 0) > self.house.most_body_bytes:
-                raise self._too_large()
+                raise too_large(self.house)
             if self.intake.timeout is not None or self.house.total_seconds is not None:
                 deadline.begin(self)
         except Refusal as refusal:
@@ -98,7 +99,7 @@ class Journey:
         self.parts.append(data)
         self.size += len(data)
         if self.size > self.house.most_body_bytes:
-            self.refuse(self._too_large())
+            self.refuse(too_large(self.house))
 
     def late(self) -> None:
         self.refuse(RequestTimeout("The request did not come within timeouts.client_read_seconds."))
@@ -108,7 +109,10 @@ class Journey:
             self.whole_at = self.house.clock()
             self.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
             self.parts = []
-            self.guarded(self._route)
+            if self.size < LARGE:
+                self.guarded(self._route)
+            else:
+                self.house.large.add(lambda: None if self.ended else self.guarded(self._route))
 
     # Read, hash, choose, send.
 
@@ -228,9 +232,6 @@ class Journey:
         except Exception:
             log.exception("%s: a fault in the gateway", self.request_id)
             self.refuse(InternalError("The gateway failed on this request; its log says why."))
-
-    def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(f"The body is larger than limits.body_bytes, {self.house.most_body_bytes}.")
 
     def finish(
         self, status: int, *, code: str | None = None, cancelled_in: str | None = None, cut: bool = False

@@ -1,0 +1,36 @@
+"""Large bodies are read one at a time, with the event loop's other work in between.
+
+Reading and hashing two megabytes takes some milliseconds. Thirty such bodies that are whole in the same turn of the loop
+would hold up everybody else, health included, for all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+LARGE = 262_144  # bytes; what is smaller takes about a millisecond at most
+
+
+class OneByOne:
+    def __init__(self) -> None:
+        self._steps: deque[Callable[[], None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def add(self, step: Callable[[], None]) -> None:
+        """Take this step in a turn of its own, after those that came before. It must not raise."""
+        self._steps.append(step)
+        if len(self._steps) == 1:
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        step = self._steps[0]
+        try:
+            step()
+        finally:
+            self._steps.popleft()
+            if self._steps:
+                asyncio.get_running_loop().call_soon(self._take)
