@@ -1,7 +1,7 @@
 """Large bodies are read one at a time, with the event loop's other work in between.
 
-Reading and hashing two megabytes takes some milliseconds. Thirty such bodies that are whole in the same turn of the loop
-would hold up everybody else, health included, for all of them together.
+Reading and hashing two megabytes takes some milliseconds. Thirty such bodies that are whole in the same turn of the
+loop would hold up everybody else, health included, for all of them together.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import resource
 from collections.abc import Collection
 from typing import Any
 
-OWN = 40  # descriptors for listeners, probes, logs, the loop itself
+OWN = 40  # descriptors for listeners, probes, logs, the loop itself; about half of them are in use
+BESIDE = 8  # connections beyond those that worker connections are for: looks at health and metrics need no second one
 PLENTY = 16_384  # with so many nobody counts
 MOST = 1_048_576
 LOOK_SECONDS = 0.01
@@ -35,7 +36,7 @@ class Crowd:
 
     def __init__(self, connections: Collection[Any], descriptors: int) -> None:
         self._connections = connections
-        self.most = None if descriptors >= PLENTY else max(1, (descriptors - OWN) // 2)
+        self.most = None if descriptors >= PLENTY else max(1, (descriptors - OWN) // 2) + BESIDE
 
     async def place(self, coming: Collection[Any] = ()) -> None:
         """Wait until one more may come in, beside those that are `coming` in now."""

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from router.processes.listeners import bind
-from router.proxy.crowd import OWN, PLENTY, Crowd, raise_limit
+from router.proxy.crowd import BESIDE, PLENTY, Crowd, raise_limit
 from router.proxy.doors import Terms, open_door
+
+
+def crowd(there: Any, most: int) -> Crowd:
+    made = Crowd(there, PLENTY)
+    made.most = most
+    return made
 
 
 def kept(*, idle: bool) -> Any:
@@ -19,18 +25,20 @@ def kept(*, idle: bool) -> Any:
     return SimpleNamespace(cycle=SimpleNamespace(response_complete=idle), transport=transport, told=told)
 
 
-@pytest.mark.parametrize(("descriptors", "most"), [(100, 30), (2040, 1000), (10, 1), (PLENTY, None)])
+@pytest.mark.parametrize(
+    ("descriptors", "most"), [(100, 30 + BESIDE), (2040, 1000 + BESIDE), (10, 1 + BESIDE), (PLENTY, None)]
+)
 def test_a_client_needs_two_descriptors_where_they_are_few(descriptors: int, most: int | None) -> None:
     assert Crowd((), descriptors).most == most
 
 
 async def test_nobody_waits_while_there_is_room() -> None:
-    await Crowd([kept(idle=False)], OWN + 4).place()
+    await crowd([kept(idle=False)], 2).place()
 
 
 async def test_one_that_waits_comes_in_when_another_has_left() -> None:
     there = [kept(idle=False), kept(idle=False)]
-    waiting = asyncio.create_task(Crowd(there, OWN + 4).place())
+    waiting = asyncio.create_task(crowd(there, 2).place())
     await asyncio.sleep(0.05)
     assert not waiting.done()
     there.pop()
@@ -38,7 +46,7 @@ async def test_one_that_waits_comes_in_when_another_has_left() -> None:
 
 
 async def test_those_that_are_coming_in_count_too() -> None:
-    waiting = asyncio.create_task(Crowd([kept(idle=False)], OWN + 4).place([None]))
+    waiting = asyncio.create_task(crowd([kept(idle=False)], 2).place([None]))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     waiting.cancel()
@@ -46,7 +54,7 @@ async def test_those_that_are_coming_in_count_too() -> None:
 
 async def test_a_kept_and_idle_connection_makes_room_and_a_busy_one_does_not() -> None:
     busy, idle = kept(idle=False), kept(idle=True)
-    waiting = asyncio.create_task(Crowd([busy, idle], OWN + 4).place())
+    waiting = asyncio.create_task(crowd([busy, idle], 2).place())
     await asyncio.sleep(0.05)
     waiting.cancel()
     assert idle.told
@@ -84,7 +92,7 @@ async def test_clients_beyond_the_crowd_wait_at_the_door_and_all_are_answered() 
             there.discard(self)
 
     listener = bind("127.0.0.1", 0)
-    door = await open_door(listener, Polite, Terms(None, 5.0, crowd=Crowd(there, OWN + 8)))
+    door = await open_door(listener, Polite, Terms(None, 5.0, crowd=crowd(there, 4)))
 
     async def client() -> bytes:
         reader, writer = await asyncio.open_connection(*listener.getsockname())
