@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import httptools
 
-SILENCE = 60.0  # seconds without a byte after which an answer is held to be lost
-CHUNK = 4096
+SILENCE = 60.0  # seconds after which an answer is held to be lost; the longest takes about ten
+PORTION = 8192  # bytes that a slow reader takes before it pauses
 
 
 @dataclass(slots=True)
@@ -21,7 +21,6 @@ class Outcome:
     status: int = 0
     worker: str = ""
     request_id: str = ""
-    retry_after: str = ""
     body: bytearray = field(default_factory=bytearray)
     whole: bool = False
     left: bool = False  # the client went away itself
@@ -30,21 +29,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """leave_after: seconds after which the client goes away; pause: seconds between two small reads."""
+    """leave_after: seconds after which the client goes away; pause: seconds between two portions that it reads."""
 
     leave_after: float | None = None
     pause: float = 0.0
 
 
-class Connection:
+class Connection(asyncio.Protocol):
     """A keep-alive connection; opened when it is needed, and anew after it was closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._outcome: Outcome
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._outcome: Outcome | None = None
+        self._over: asyncio.Future[None]
         self._keep = False
+        self._pause, self._read = 0.0, 0
 
     async def ask(self, path: str, body: bytes, request_id: str, manner: Manner) -> Outcome:
         """Send it and read the answer. Never raises for what the other side does."""
@@ -53,13 +54,19 @@ class Connection:
             f"POST {path} HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\n"
             f"x-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        self._keep = False
+        self._keep, self._pause, self._read = False, manner.pause, 0
+        self._over = self._loop.create_future()
         try:
-            async with asyncio.timeout(manner.leave_after):
-                await self._exchange(head.encode() + body, manner)
+            async with asyncio.timeout(manner.leave_after or SILENCE):
+                if self._transport is None:
+                    await self._loop.create_connection(lambda: self, "127.0.0.1", self._port)
+                assert self._transport is not None
+                self._parser = httptools.HttpResponseParser(self)
+                self._transport.write(head.encode() + body)
+                await self._over
         except TimeoutError:
-            outcome.left = manner.leave_after is not None
-        except (OSError, httptools.HttpParserError, asyncio.IncompleteReadError):
+            outcome.left, outcome.silent = manner.leave_after is not None, manner.leave_after is None
+        except OSError:
             pass
         if not (outcome.whole and self._keep):
             self.close()
@@ -67,47 +74,64 @@ class Connection:
         return outcome
 
     def close(self) -> None:
-        writer, self._writer, self._reader = self._writer, None, None
-        if writer is not None:
-            writer.transport.abort()
+        self._outcome = None
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
 
-    async def _exchange(self, request: bytes, manner: Manner) -> None:
-        if self._writer is None:
-            limit = CHUNK if manner.pause else 2**20
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=limit)
-        assert self._reader is not None
-        self._writer.write(request)
-        await self._writer.drain()
-        self._parser = httptools.HttpResponseParser(self)
-        while not self._outcome.whole:
-            try:
-                data = await asyncio.wait_for(self._reader.read(CHUNK if manner.pause else 2**16), SILENCE)
-            except TimeoutError:
-                self._outcome.silent = True
-                return
-            if not data:
-                return
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if self._outcome is None:
+            return
+        try:
             self._parser.feed_data(data)
-            if manner.pause:
-                await asyncio.sleep(manner.pause)
+        except httptools.HttpParserError:
+            self._done()
+            return
+        if self._pause and not self._outcome.whole:
+            self._read += len(data)
+            if self._read >= PORTION and self._transport is not None:
+                self._read = 0
+                self._transport.pause_reading()
+                self._loop.call_later(self._pause, self._go_on)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._done()
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _done(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
 
     # httptools' side
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._outcome is None:
+            return
         name = name.lower()
         if name == b"x-router-worker":
             self._outcome.worker = value.decode()
         elif name == b"x-request-id":
             self._outcome.request_id = value.decode()
-        elif name == b"retry-after":
-            self._outcome.retry_after = value.decode()
 
     def on_headers_complete(self) -> None:
-        self._outcome.status = self._parser.get_status_code()
+        if self._outcome is not None:
+            self._outcome.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
-        self._outcome.body += body
+        if self._outcome is not None:
+            self._outcome.body += body
 
     def on_message_complete(self) -> None:
-        self._outcome.whole = True
-        self._keep = self._parser.should_keep_alive()
+        if self._outcome is not None:
+            self._outcome.whole = True
+            self._keep = self._parser.should_keep_alive()
+        self._done()

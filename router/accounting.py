@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.core.origin import network_of
 from router.core.rates import Account
 from router.errors import RateLimited
 from router.events import Limited
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def count_request(journey: Journey) -> Account | None:
-    """One more of this caller: its key, or its address where no keys are asked for. Raises RateLimited."""
+    """One more of this caller: its key, or its network where no keys are asked for. Raises RateLimited."""
     house, key = journey.house, journey.key
     rate = house.usual_rate if key is None or key.rate is None else key.rate
     if not rate:
         return None
-    account = house.accounts.of(journey.client if key is None else key.digest, rate)
+    account = house.accounts.of(network_of(journey.client) if key is None else key.digest, rate)
     try:
         account.request(house.clock())
     except RateLimited:

@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from router.errors import AdminOnly
 from router.house import House
+from router.proxy.border import PEER
 
 log = logging.getLogger("router")
 
@@ -89,12 +90,14 @@ def _client(request: Request, house: House) -> str | None:
     """Whose request this is; None where that cannot be told."""
     if request.client is None:
         return None
-    peer, names = request.client.host, request.headers.keys()
+    peer: str = request.scope.get(PEER, request.client.host)
+    names = request.headers.keys()
     if not any(name in FORWARDING or name.startswith(FORWARDED) for name in names):
         return peer
     if house.origins is None or not house.origins.trusts(peer) or "x-forwarded-for" not in names:
         return None
-    return house.client_of(peer, request.headers.raw)
+    client, certain = house.origins.told(peer, request.headers.raw)
+    return client if certain else None
 
 
 def _name(url: str) -> str:

@@ -56,6 +56,7 @@ def use_up_key(journey: Journey) -> None:
     intake = journey.intake
     given = intake.given_id
     journey.target = use_up(intake, journey.target)
+    intake.credentials = b""  # nor later, should a reload do away with keys in the meantime
     if intake.given_id is not given:
         journey.request_id = request_id(None)
 

@@ -185,4 +185,5 @@ class Counting:
             if path != "/" and not path.startswith(UNCOUNTED):
                 shown = path if path in COUNTED or path.encode() in self.house.paths else "other"
                 seconds, code = self.house.clock() - began, scope.get(CODE)
-                self.house.emit(Finished(own_id, shown, "", status, code, seconds=seconds))
+                client = (scope.get("client") or ("",))[0]
+                self.house.emit(Finished(own_id, shown, "", status, code, seconds=seconds, client=client))

@@ -108,8 +108,8 @@ class RoomWatch:
         self.sweep = sweep
 
     def overdue(self, now: float) -> None:
-        self.room.expire(now)
         if self.room.hoping:
-            self.room.pump()  # some may have waited long enough for a worker of their choice
+            self.room.pump()  # some may have waited long enough for a worker of their choice: others have room for them
+        self.room.expire(now)
         if not len(self.room):
             self.sweep.forget(self)

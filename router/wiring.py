@@ -203,9 +203,9 @@ class Gateway:
     def _lane(self) -> type[FastLane]:
         return lane_for(self.house, _client_limits(self.settings), self.house.sweep, self._refused)
 
-    def _refused(self, refusal: Refusal, request_id: str) -> None:
+    def _refused(self, refusal: Refusal, request_id: str, peer: str) -> None:
         """The fast lane refused what never became a request."""
-        self.bus.emit(Finished(request_id=request_id, path="other", model="", status=refusal.status, code=refusal.code))
+        self.bus.emit(Finished(request_id, "other", "", refusal.status, refusal.code, client=peer))
 
 
 def _deciding(settings: Settings) -> tuple[Any, ...]:

@@ -36,18 +36,33 @@ class Origins:
 
     def client_of(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """The client's address; the names of headers are in lower case."""
+        return self.told(peer, headers)[0]
+
+    def told(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bool]:
+        """The same, and whether it is certain: a trusted proxy that writes no address speaks for nobody knows whom."""
         if not self.trusts(peer):
-            return peer
-        named = b",".join(value for name, value in headers if name == FORWARDED_FOR)
+            return peer, True
+        lines = [value for name, value in headers if name == FORWARDED_FOR]
+        named = b",".join(lines)
         client = peer
-        for hop in reversed(named.decode("latin-1").rsplit(",", MOST_HOPS)[-MOST_HOPS:] if named else ()):
+        for hop in reversed(named.decode("latin-1").rsplit(",", MOST_HOPS)[-MOST_HOPS:] if lines else ()):
             address = _address(_without_port(hop.strip()))
             if address is None:
-                return client  # no address: who wrote it is the last that is known
+                return client, False  # no address: who wrote it is the last that is known
             client = str(address)
             if not self.trusts(client):
-                return client
+                break
+        return client, True
+
+
+def network_of(client: str) -> str:
+    """What counts as one client: an address of version 4, or of version 6 its /64, all of which one machine has."""
+    if ":" not in client:
         return client
+    address = _address(client)
+    if not isinstance(address, IPv6Address):
+        return client if address is None else str(address)
+    return str(IPv6Address(int(address) >> 64 << 64))
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:

@@ -42,13 +42,15 @@ class Inheritance:
 
 
 class Life:
-    """A process that runs. `over` is done at its end, and all it said has been heard then: what it ended by."""
+    """A process that runs. `over` is done at its end, and all it said has been heard then: what it ended by. `replaced`
+    is once another one takes its new connections, which may be long before that."""
 
     def __init__(self, member: Member, hub: Hub, context: SpawnContext) -> None:
         self.member, self._hub, self._context = member, hub, context
         self.began = monotonic()
         self.child: SpawnProcess | None = None
         self.over: asyncio.Task[str]
+        self.replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self, given: Callable[[socket.socket], Inheritance], stopping: asyncio.Event) -> Life:
         """Start it in a task of its own, unless all are about to stop. `given` its end of the line it inherits."""

@@ -69,6 +69,7 @@ class Renewal:
                 log.error("process %d could not be renewed: its successor did not start", index)
                 return False
             parent.lives[index] = new
+            old.replaced.set_result(None)
             old.member.leaving = True
             grace = self._reloader.settings.shutdown.grace_seconds
             old.member.line.tell(LEAVE, str(grace).encode())

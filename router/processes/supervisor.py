@@ -17,6 +17,7 @@ import sys
 from ctypes import c_char
 from multiprocessing import get_context, resource_tracker
 from secrets import token_hex
+from typing import Any
 
 import uvloop
 
@@ -122,11 +123,13 @@ class Supervisor:
                 life = self.lives.get(index)
                 if life is None or life.over.done():
                     life = self.lives[index] = self.start(index)
-            why = await life.over
+            ends: set[asyncio.Future[Any]] = {life.over, life.replaced}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.stopping.is_set():
                 return
             if self.lives[index] is not life:
-                continue  # it had a successor
+                continue  # it has a successor, which may end before it does
+            why = life.over.result()
             if not self._up:
                 self._give_up(index, why)
                 return

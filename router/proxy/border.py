@@ -17,6 +17,7 @@ from router.proxy.cors import Cors
 from router.proxy.head_law import MOST_FIELDS, head_fault
 from router.proxy.headers import Headers, request_id
 
+PEER = "router.peer"  # in the scope: who is connected, where `client` is whom it speaks for
 CLOSED = "handler is closed"  # uvloop's word for a client that left, which uvicorn does not know
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -50,12 +51,13 @@ class Border:
         headers = [(name.lower(), value) for name, value in scope["headers"]]
         refused = self._refused(scope, headers)
         if refused is not None:
-            await self._send_away(refused, send)
+            await self._send_away(refused, (scope.get("client") or ("",))[0], send)
             return
         house = self.house
         if house.origins is not None and scope.get("client"):
             peer, port = scope["client"]
             client = house.origins.client_of(peer, headers)
+            scope[PEER] = peer
             scope["client"] = (client, port if client == peer else 0)
         path = scope["path"].encode("utf-8", "surrogateescape")
         if house.cors is not None and (path in house.paths or path in self.open_to_pages):
@@ -79,9 +81,9 @@ class Border:
             return HeadersTooLarge(f"The headers are more than {MOST_FIELDS}, or larger than {most} bytes.")
         return None
 
-    async def _send_away(self, refused: Refusal, send: Send) -> None:
+    async def _send_away(self, refused: Refusal, peer: str, send: Send) -> None:
         own_id = request_id(None)
-        self.house.emit(Finished(own_id, "other", "", refused.status, refused.code))
+        self.house.emit(Finished(own_id, "other", "", refused.status, refused.code, client=peer))
         content_type, body = self.refusal(refused)
         head = [
             (b"content-type", content_type), (b"content-length", b"%d" % len(body)), (b"connection", b"close"),

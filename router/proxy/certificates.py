@@ -12,6 +12,8 @@ import os
 import ssl
 from typing import Any
 
+from router.proxy.worker_tls import reason
+
 log = logging.getLogger("router")
 
 
@@ -62,8 +64,7 @@ class Certificates:
             context(self._certificate, self._key)  # a try: the one in use is not to be left with half a pair
             self._tls.load_cert_chain(self._certificate, self._key, password="")
         except (OSError, ssl.SSLError) as wrong:
-            why = getattr(wrong, "reason", None) or getattr(wrong, "strerror", None) or type(wrong).__name__
-            log.error("the new certificate is not taken, the old one stays: %s", why)
+            log.error("the new certificate is not taken, the old one stays: %s", reason(wrong))
         else:
             log.info("a new certificate counts from now on: %s", self._certificate)
 

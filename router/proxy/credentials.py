@@ -28,9 +28,9 @@ def use_up(taken: Intake, target: bytes) -> bytes:
         key = _key(line.partition(b": ")[2])
         if not key:
             continue
-        if key in taken.lines:
+        if _holds_somehow(taken.lines, key):
             lines = taken.lines.splitlines(keepends=True)
-            taken.lines = b"".join(each for each in lines if each.startswith(KEPT) or not _holds(each, key))
+            taken.lines = b"".join(each for each in lines if each.startswith(KEPT) or not _holds_somehow(each, key))
         if b"?" in target and key in unquote_to_bytes(target):
             target = _without(target, key)
         if taken.given_id is not None and _holds(taken.given_id, key):
@@ -45,6 +45,11 @@ def _key(shown: bytes) -> bytes:
 
 def _holds(text: bytes, key: bytes) -> bool:
     return key in text and (len(key) >= WHOLE_ONLY or key in WORDS.split(text))
+
+
+def _holds_somehow(text: bytes, key: bytes) -> bool:
+    """As it is or in a URL's escapes, as pages write what they put into a cookie."""
+    return _holds(text, key) or (b"%" in text and _holds(unquote_to_bytes(text), key))
 
 
 def _without(target: bytes, key: bytes) -> bytes:

@@ -136,7 +136,7 @@ class Guard(HttpToolsProtocol):
             self.transport.close()
             return
         own_id = request_id(None)
-        self.emit_refused(refusal, own_id)
+        self.emit_refused(refusal, own_id, self.client[0] if self.client else "")
         if not self._free():
             self._stop()
             self.transport.abort()  # an answer may have begun, and this one must not stand in it

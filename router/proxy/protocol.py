@@ -57,10 +57,10 @@ class FastLane(Guard):
         self._head_bytes = self._hosts = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name in WATCHED and self._in_head:
-            self._watch(name, value)
         if self._in_head:  # trailers are no headers
+            name = name.lower()
+            if name in WATCHED:
+                self._watch(name, value)
             self.headers.append((name, value))
 
     def _watch(self, name: bytes, value: bytes) -> None:
@@ -90,7 +90,8 @@ class FastLane(Guard):
             self._offers = True
             return
         place = self.teller.paths.get(self.url) or self.teller.paths.get(self.url.partition(b"?")[0])
-        if place is None or self.parser.get_method() != b"POST" or not self._free():
+        busy = not self._free() or self.flow.write_paused  # the app waits until the last answer is read
+        if place is None or busy or self.parser.get_method() != b"POST":
             self._leave_to_app()
             return
         keep_alive = self.parser.should_keep_alive() and not self.closing

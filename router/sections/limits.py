@@ -17,7 +17,7 @@ class Timeouts(Part):
 
 
 class Rates(Part):
-    """Of one caller: a key, or a client's address where no keys are asked for."""
+    """Of one caller: a key, or a client's address where no keys are asked for; of IPv6 its /64."""
 
     requests_per_minute: float | None = Field(None, gt=0)
     prompt_tokens_per_minute: float | None = Field(None, gt=0)

@@ -35,21 +35,24 @@ class Subscription:
     """One socket. It reconnects by itself; what it was told is handed to the follower with the longest topic."""
 
     def __init__(self, context: Any, source: KvSource) -> None:
-        self.followers: dict[bytes, Follower] = {}
+        self.followers: dict[bytes, list[Follower]] = {}  # of those that share a topic the latest is heard
         self._context = context
         self._source = source
         self._socket: Any = None
         self._task = asyncio.create_task(self._run(), name=f"kv events {source.endpoint}")
 
     def follow(self, topic: bytes, follower: Follower) -> None:
-        if topic in self.followers:
+        those = self.followers.setdefault(topic, [])
+        if those:
             log.error("KV events: %s and another worker publish at the same place; give topics", follower.worker)
-        self.followers[topic] = follower
-        if self._socket is not None:
+        elif self._socket is not None:
             self._socket.subscribe(topic)
+        those.append(follower)
 
     def leave(self, topic: bytes, follower: Follower) -> None:
-        if self.followers.get(topic) is follower:
+        those = self.followers[topic]
+        those.remove(follower)
+        if not those:
             del self.followers[topic]
             if self._socket is not None:
                 self._socket.unsubscribe(topic)
@@ -114,7 +117,7 @@ class Subscription:
     def _hand_over(self, frames: list[bytes]) -> None:
         fitting = [topic for topic in self.followers if frames[0].startswith(topic)]
         if fitting:
-            follower = self.followers[max(fitting, key=len)]
+            follower = self.followers[max(fitting, key=len)][-1]
             try:
                 follower.take(frames)
             except Exception:  # a fault of ours in one message must not end the listening

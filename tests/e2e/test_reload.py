@@ -334,6 +334,22 @@ def test_a_stop_in_the_middle_of_a_rolling_restart_is_clean() -> None:
         assert stream.end()
 
 
+def test_a_successor_that_dies_is_replaced_while_the_old_process_still_has_streams(tmp_path: Path) -> None:
+    with several(1, *SLOW, **{"shutdown.grace_seconds": 0}) as front:
+        streams = [Streaming(front, 400) for _ in range(8)]
+        old = set(front.pids())
+        renew(front)
+        leaving = {row["pid"] for row in front.rows() if row["leaving"]}
+        assert leaving & old, "some stream keeps its process"
+        killed = {row["index"]: row["pid"] for row in front.rows() if not row["leaving"]}
+        for pid in killed.values():
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: len(front.rows()) == 2 + len(leaving) and not {*killed.values()} & set(front.pids()), 60)
+        until(lambda: front.everywhere(lambda: front.ready() == 1))
+        assert {row["pid"] for row in front.rows() if row["leaving"]} == leaving, "its streams go on"
+        del streams
+
+
 # A process that hangs.
 
 

@@ -44,6 +44,18 @@ async def test_addresses_count_each_for_itself() -> None:
     assert len(desk.house.accounts) == 2
 
 
+async def test_all_addresses_of_one_network_of_version_6_count_together() -> None:
+    desk = limited(requests_per_minute=1)
+    statuses = []
+    for address in ("2001:db8:1:2::1", "2001:db8:1:2::2", "2001:db8:1:3::1", "::ffff:192.0.2.1", "192.0.2.1"):
+        journey, sink = desk.open()
+        journey.client = address
+        journey.feed(HELLO)
+        journey.complete()
+        statuses.append(sink.status)
+    assert statuses == [None, 429, None, None, 429]
+
+
 async def test_what_is_no_request_at_all_takes_no_tokens() -> None:
     desk = limited(prompt_tokens_per_minute=1000)
     _, sink = desk.ask(b"{", path=PATH)

@@ -60,6 +60,14 @@ def test_a_trusted_proxy_is_asked_whom_it_speaks_for() -> None:
     assert not is_local(request({"X-Forwarded-For": "127.0.0.1"}, "10.0.0.2"), trusting)
 
 
+@pytest.mark.parametrize(
+    "named", ["unknown", "", "_hidden", "127.0.0.1, unknown", "unknown, 127.0.0.1", "unix:", ",,,"]
+)
+def test_a_trusted_proxy_here_that_names_no_address_speaks_for_nobody_known(named: str) -> None:
+    """Some proxies write `unknown` for a client they hide: its own place on the loopback is not theirs."""
+    assert not is_local(request({"X-Forwarded-For": named}), house(listen={"trusted_proxies": ["127.0.0.1"]}))
+
+
 @pytest.mark.parametrize("headers", [
     {"Origin": "http://a-page.example"}, {"Origin": "null"}, {"Origin": "http://127.0.0.1.a-page.example"},
     {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Host": "attacker.example"},

@@ -64,6 +64,16 @@ async def test_a_key_that_let_its_caller_in_is_no_request_id() -> None:
     assert b"r3d-key" not in desk.sent[0].head
 
 
+async def test_a_key_that_let_its_caller_in_stays_here_though_a_reload_does_away_with_keys() -> None:
+    desk = Desk(**RED)
+    journey, _ = desk.open(KEY)
+    settings = desk.house.settings
+    desk.house.adopt(settings.model_copy(update={"auth": settings.auth.model_copy(update={"api_keys": ()})}))
+    journey.feed(HELLO)
+    journey.complete()
+    assert b"r3d-key" not in desk.sent[0].head
+
+
 KEYS = [{"tenant": "red", "key": "may", "priority": True, "weight": 3}, {"tenant": "red", "key": "no"}]
 
 

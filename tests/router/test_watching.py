@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from router.core.health import PROBE_OK
+from router.core.patience import Hope
+from router.core.queue import Ticket, Woken
 from router.events import WorkerChanged
 from router.proxy.resolve import Name
 from router.watching import STOOD_STILL, RoomWatch
@@ -158,6 +160,22 @@ async def test_a_name_that_moved_took_the_caches_of_its_workers_with_it(round_: 
     assert lost == [], "what served is still there"
     house.watch.moved(name, frozenset({"10.0.0.1"}))
     assert lost == ["w1"]
+
+
+async def test_one_that_waited_for_a_worker_of_its_choice_is_woken_before_its_time_is_up() -> None:
+    desk, told = Desk(1), []
+    room = desk.house.room
+    room.wait_seconds = 5.0
+
+    def wake() -> Woken:
+        told.append("woken")
+        room.leave(ticket, 5.05, served=True)
+        return Woken.GONE
+
+    ticket = Ticket(wake, lambda refusal, how: told.append(how), hope=Hope("w0", 4.99))
+    room.enter(ticket, 0.0)
+    RoomWatch(room, desk.house.sweep).overdue(5.05)
+    assert told == ["woken"], "another worker has room for it"
 
 
 async def test_the_room_is_watched_while_somebody_is_in_it() -> None:

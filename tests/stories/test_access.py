@@ -194,6 +194,7 @@ WAYS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a cookie": (CHAT, [("Cookie", "theme=dark; key=s3cret")]),
     "a query parameter": (f"{CHAT}?a=1&api_key=s3cret", []),
     "a query parameter in escapes": (f"{CHAT}?a=1&api_key=%733cret", []),
+    "a cookie in escapes": (CHAT, [("Cookie", "theme=dark; key=%733cret")]),
     "another header": (CHAT, [("X-Goog-Api-Key", "s3cret")]),
     "the request's id": (CHAT, [("X-Request-Id", "s3cret")]),
 }

@@ -76,6 +76,25 @@ async def test_the_app_sees_the_same_client(stage: Stage) -> None:
     running = await stage.gateway(await stage.worker(), listen=TRUSTED)
     assert (await ask(running.port, get("/admin/workers"))).status == 200
     assert (await ask(running.port, get("/admin/workers", "X-Forwarded-For: 203.0.113.9"))).status == 403
+    assert (await ask(running.port, get("/admin/workers", "X-Forwarded-For: 127.0.0.1"))).status == 200
+    assert (await ask(running.port, get("/admin/workers", "X-Forwarded-For: unknown"))).status == 403
+
+
+async def test_a_trusted_proxy_may_say_that_the_client_is_on_the_loopback_where_the_loopback_is_not_trusted(
+    stage: Stage,
+) -> None:
+    running = await stage.gateway(await stage.worker(), listen={"trusted_proxies": ["127.0.0.1"]})
+    for named, status in (("127.0.0.2", 200), ("127.0.0.1", 200), ("203.0.113.9", 403), ("127.0.0.2, unknown", 403)):
+        assert (await ask(running.port, get("/admin/workers", f"X-Forwarded-For: {named}"))).status == status, named
+
+
+async def test_what_no_worker_was_asked_names_its_client_too(stage: Stage) -> None:
+    running = await stage.gateway(await stage.worker(), listen=TRUSTED)
+    for path in ("/v1/models", "/nowhere", "/v1/completions"):
+        await ask(running.port, get(path, "X-Forwarded-For: 203.0.113.9"))
+        assert running.finished[-1].client == "203.0.113.9", path
+    await ask(running.port, b"GET / HTTP/1.1\r\n\r\n")
+    assert running.finished[-1].client == "127.0.0.1", "a head that cannot be read has no header to believe"
 
 
 # The PROXY protocol.

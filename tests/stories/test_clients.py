@@ -332,6 +332,28 @@ async def test_a_slow_reader_gets_everything_in_its_own_time(stage: Stage) -> No
     assert answer.body == b"".join(pieces)
 
 
+async def test_a_slow_reader_holds_up_its_next_answer_too(stage: Stage) -> None:
+    """Of the first answer something waits in the gateway still: the second must not gather behind it."""
+    worker = await stage.worker()
+    running = await stage.gateway(worker)
+    size = await what_stays_here(stage, running)
+    worker.answer = reply(b"x" * size)
+    client = await stage.client(running, receive_buffer=4096)
+    await client.send(post())
+    first = await client.head()
+    await eventually(lambda: worker.sent >= 2 * size)
+    pieces = [b"%06d" % at + b"x" * 50_000 for at in range(800)]
+    worker.answer = stream(*pieces)
+    await client.send(post(STREAM))
+    await asyncio.sleep(1.0)
+    assert worker.sent < 2 * size + 20_000_000
+    await client.rest(first)
+    second = await client.answer()
+    assert (first.body, second.body) == (b"x" * size, b"".join(pieces))
+    assert first.whole
+    assert second.whole
+
+
 async def test_one_who_never_reads_a_finished_answer_is_cut(lane: Stage) -> None:
     """The worker is done and the rest waits in the gateway for a client that does not read."""
     worker = await lane.worker()

@@ -181,7 +181,8 @@ async def test_one_bad_request_ends_in_one_line_of_the_log(lane: Stage) -> None:
         before = len(running.finished)
         assert (await ask(running.port, request)).status == 400
         await eventually(lambda before=before: len(running.finished) > before)
-        assert [(event.status, event.path) for event in running.finished[before:]] == [(400, path)]
+        told = [(event.status, event.path, event.client) for event in running.finished[before:]]
+        assert told == [(400, path, "127.0.0.1")]
 
 
 async def test_what_stands_behind_a_last_request_is_not_served(lane: Stage) -> None:

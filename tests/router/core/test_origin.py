@@ -1,9 +1,10 @@
 """Whose request it is, where others speak for a client."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.origin import MOST_HOPS, MOST_PEERS, Origins
+from router.core.origin import MOST_HOPS, MOST_PEERS, Origins, network_of
 
 TRUSTED = Origins(["10.0.0.0/8", "192.0.2.7", "fd00::/8"])
 
@@ -31,6 +32,14 @@ def test_who_wrote_what_is_no_address_is_the_last_that_is_known() -> None:
     assert TRUSTED.client_of("10.0.0.1", named(b"\xff\xfe")) == "10.0.0.1"
 
 
+def test_only_addresses_tell_for_certain() -> None:
+    assert TRUSTED.told("10.0.0.1", named(b"203.0.113.9, 10.0.0.2")) == ("203.0.113.9", True)
+    assert TRUSTED.told("10.0.0.1", named(b"unknown, 203.0.113.9")) == ("203.0.113.9", True)
+    assert TRUSTED.told("10.0.0.1", named(b"203.0.113.9, unknown")) == ("10.0.0.1", False)
+    assert TRUSTED.told("203.0.113.1", named(b"unknown")) == ("203.0.113.1", True)
+    assert TRUSTED.told("10.0.0.1", []) == ("10.0.0.1", True)
+
+
 def test_addresses_of_version_4_in_version_6_are_the_same() -> None:
     assert TRUSTED.trusts("::ffff:10.0.0.1")
     assert TRUSTED.client_of("::ffff:10.0.0.1", named(b"::ffff:203.0.113.9")) == "203.0.113.9"
@@ -47,6 +56,15 @@ def test_what_is_remembered_of_peers_is_bounded() -> None:
     for at in range(MOST_PEERS * 2):
         origins.trusts(f"10.{at >> 16}.{at >> 8 & 255}.{at & 255}")
     assert len(origins._known) <= MOST_PEERS
+
+
+@pytest.mark.parametrize(("client", "network"), [
+    ("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+    ("2001:db8:1:2::ffff", "2001:db8:1:2::"), ("2001:db8:1:3::1", "2001:db8:1:3::"), ("fe80::1%eth0", "fe80::"),
+    ("", ""), ("no: address", "no: address"),
+])  # fmt: skip
+def test_a_network_counts_as_one_client(client: str, network: str) -> None:
+    assert network_of(client) == network
 
 
 def test_nobody_is_trusted_where_no_network_is_named() -> None:

@@ -19,6 +19,7 @@ class FakeLife:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.killed = False
 
     def kill(self) -> None:
@@ -73,6 +74,8 @@ async def test_one_after_the_other_is_started_and_listens_before_the_old_one_lea
     parent.started[1].member.listens.set()
     await eventually(lambda: len(parent.told) == 2)
     assert [life.member.leaving for life in old.values()] == [True, True]
+    assert [life.replaced.done() for life in old.values()] == [True, True]
+    assert [life.replaced.done() for life in parent.started] == [False, False]
 
 
 async def test_when_a_successor_does_not_start_the_old_ones_stay(caplog: pytest.LogCaptureFixture) -> None:

@@ -98,7 +98,7 @@ class Desk:
         self.left_to_app: list[str] = []
         self.sweep = Sweep(self.time, 60.0)
         limits = ClientLimits(read_seconds=10.0, write_seconds=20.0, header_bytes=4096)
-        made = lane_for(self.teller, limits, self.sweep, lambda refusal, _: self.refused.append(refusal))  # type: ignore[arg-type]
+        made = lane_for(self.teller, limits, self.sweep, lambda refusal, *_: self.refused.append(refusal))  # type: ignore[arg-type]
         config = Config(
             app=self.app, log_config=None, interface="asgi3", ws="none", lifespan="off", timeout_keep_alive=75
         )

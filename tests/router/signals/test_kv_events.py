@@ -287,6 +287,20 @@ async def test_two_workers_at_the_same_place_are_a_mistake_that_is_told(
     assert not events._subscriptions
 
 
+async def test_of_two_at_the_same_place_the_first_is_heard_when_the_second_has_left(
+    events: KvEvents, context: Context
+) -> None:
+    engine = Engine(context)
+    endpoint = engine.bind()
+    events.follow(worker("a", endpoint))
+    events.follow(worker("b", endpoint))
+    await engine.heard_by(events.followers["b"])
+    events.leave("b")
+    await engine.heard_by(events.followers["a"])
+    events.leave("a")
+    assert not events._subscriptions
+
+
 async def test_following_again_changes_nothing_unless_the_place_changed(events: KvEvents) -> None:
     events.follow(worker("w", "tcp://127.0.0.1:1"))
     follower = events.followers["w"]
