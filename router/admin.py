@@ -25,6 +25,7 @@ from router.processes.messages import Change
 from router.proxy.worker_tls import tls_faults
 from router.sections.workers import WorkerSettings
 from router.settings import Settings
+from router.types import Worker
 
 
 class UnknownWorker(Refusal):
@@ -49,6 +50,10 @@ class Desk:
         if found is None:
             raise UnknownWorker("No worker has this id; GET /admin/workers lists them.", param="id")
         return found
+
+    def seat_at(self, worker: Worker) -> Seat | None:
+        """The worker that is at this one's address already."""
+        return next((s for s in self.house.fleet.seats.values() if s.worker.address == worker.address), None)
 
 
 def build_admin(desk: Desk) -> APIRouter:
@@ -82,8 +87,13 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
             raise InvalidRequest("; ".join(unfit), param="tls")
         if worker.id in house.fleet.seats:
             response.status_code = 200
+        elif (other := desk.seat_at(worker)) is not None:
+            raise InvalidRequest(
+                f"This URL is the worker {other.id}; update that one, or remove it first.", param="url"
+            )
         await desk.crew.change(Change("add", worker.id, worker))
-        return _row(desk.seat(worker.id), house.clock())
+        added = house.fleet.seats.get(worker.id) or Seat(worker, house.fleet.limits)  # it may have been removed again
+        return _row(added, house.clock())
 
     @routes.delete("/workers/{worker_id}", status_code=204)
     async def remove(worker_id: str) -> None:

@@ -11,7 +11,8 @@ from router.accounting import count_prompt, count_request
 from router.core.queue import MOST_PRIORITY
 from router.core.salt import FIELD, salt
 from router.dialects._rewrite import with_value
-from router.errors import InvalidJson, InvalidRequest
+from router.errors import InvalidJson, InvalidRequest, RequestTooLarge
+from router.large import LARGE, parts_of
 from router.prompt import NOTHING, Prompt
 from router.proxy.credentials import use_up
 from router.proxy.headers import Headers, request_id
@@ -29,6 +30,8 @@ UNSALTED = frozenset(("/tokenize", "/detokenize"))  # they touch no cache, and r
 def admit(journey: Journey) -> None:
     """Read the body and hash its prompt. Raises what the client must be told."""
     house = journey.house
+    if len(journey.body) >= LARGE and parts_of(journey.body) > house.most_body_parts:
+        raise RequestTooLarge(f"The body has more objects and lists than limits.body_parts, {house.most_body_parts}.")
     account = count_request(journey) if house.counts_callers else None
     prompt = _read(journey)
     if journey.intake.tenant is not None and journey.path not in UNSALTED:

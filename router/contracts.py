@@ -144,10 +144,13 @@ class Sink(Protocol):
 
     The order is `head`, then `body` any number of times, then `end` or `abort`. After `end`, `abort` or the client's
     leaving every call is without effect. `head` and `body` may be held back until `flush`. `peer`: whose it is.
+    `paused`: its client reads slowly.
     """
 
     peer: str
 
+    @property
+    def paused(self) -> bool: ...
     def head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
     def body(self, data: bytes) -> None: ...
     def flush(self) -> None: ...

@@ -82,7 +82,7 @@ class House:
         self.shadow_name = settings.routing.shadow or ""
         self.max_tries = settings.routing.max_tries
         self.resumes = settings.routing.resume
-        self.most_body_bytes = settings.limits.body_bytes
+        self.most_body_bytes, self.most_body_parts = settings.limits.body_bytes, settings.limits.body_parts
         self.most = settings.limits.in_flight
         self.fleet.limit_each(settings.limits.worker_in_flight)
         self.usual_rate = _rate(settings.limits.caller)

@@ -152,6 +152,8 @@ def fault(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         message = "there is no such setting"
+    elif error["type"] == "tuple_type":
+        message = "expected a list"  # a tuple is Python's word, not YAML's
     return f"{path}: {message}" if path else message
 
 

@@ -148,8 +148,7 @@ class Reloader:
         """Make them count; where that fails, those before. Raises SettingsError."""
         before, self.wanted = self.wanted, loaded  # a process that is started in the meantime has the new ones
         try:
-            if loaded != before:
-                await self._take(*loaded)
+            await self._take(*loaded)  # though they may be the same: certificates that they name may be new
         except Exception as wrong:
             log.exception("the new settings could not be taken; those before are taken again")
             self.wanted, self.taking_back = before, True

@@ -106,6 +106,8 @@ def send_on(journey: Journey, choice: Choice, now: float, *, fresh: bool = True)
             cut(journey)  # it joined while this waited
             return
         send(journey, choice, now, fresh=True, kind=Continuation)
+        if journey.sink.paused:
+            journey.pause()
     except Exception:
         log.exception("%s: a fault in the gateway", journey.request_id)
         cut(journey)

@@ -76,4 +76,8 @@ class Settings(Part):
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:
             raise ValueError(f"workers: {', '.join(twice)} is there more than once")
+        places = [worker.worker().address.url for worker in self.workers]
+        shared = sorted({place for place in places if places.count(place) > 1})
+        if shared:  # its load would be counted twice over, each time as if there were no other
+            raise ValueError(f"workers: {', '.join(shared)} is there under several ids")
         return self

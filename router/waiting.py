@@ -3,17 +3,20 @@ waits its turn, and leaves the room exactly once."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from router import deadline
 from router.core.choose import Choice
 from router.core.queue import Ticket, Woken
 from router.elsewhere import cut
-from router.errors import Overloaded, Refusal
+from router.errors import InternalError, Overloaded, Refusal
 from router.events import NoPlace, Queued
 
 if TYPE_CHECKING:
     from router.journey import Journey
+
+log = logging.getLogger("router")
 
 
 def wait(journey: Journey, now: float) -> None:
@@ -65,7 +68,12 @@ def wake(journey: Journey) -> Woken:
     now = house.clock()
     if house.most is not None and house.is_full():
         return Woken.SHUT
-    choice = journey.choose(now)
+    try:
+        choice = journey.choose(now)
+    except Exception:  # an outsider's policy may do anything; those behind still get their turn
+        log.exception("%s: a fault in the gateway", journey.request_id)
+        send_away(journey, InternalError("The gateway failed on this request; its log says why."), "no_worker")
+        return Woken.GONE
     if choice is None and journey.some_left():
         hope = journey.ticket.hope if journey.ticket is not None else None
         return Woken.FULL if hope is None or now >= hope.until else Woken.LATER

@@ -7,15 +7,17 @@ A request costs it nothing: connections count their reads, journeys their good a
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
 from router.attempt import Attempt
 from router.core.fleet import Seat
-from router.core.health import EJECTED, STALLED
+from router.core.health import DOWN, EJECTED, STALLED
 from router.core.outliers import OutlierLimits, Outliers
 from router.core.queue import WaitingRoom
 from router.core.stalls import Silence
+from router.proxy.exchange import Receiver
 from router.proxy.resolve import Name
 from router.proxy.sweep import Sweep
 from router.proxy.upstream import Pool
@@ -66,6 +68,8 @@ class Watch:
         self._silences = {seat: self._silences.get(seat) or Silence(now) for seat in seats}
         for seat, silence in self._silences.items():
             pool = house.pool_of(seat)
+            if pool is not None and pool.waiting and seat.health.state is DOWN:
+                pool.turn_away(partial(self._has_elsewhere, seat))
             if pool is not None and self.stall_seconds and self._is_stalled(seat, pool, silence, now):
                 house.signal(seat, STALLED, "stalled")
                 pool.turn_away()
@@ -78,6 +82,14 @@ class Watch:
             for seat in self.house.fleet.seats.values():
                 if seat.worker.address.host == name.host:
                     self.house.mind.lost(seat)
+
+    def _has_elsewhere(self, seat: Seat, receiver: Receiver) -> bool:
+        """Another worker could take it, so it need not wait for a connection to one that is down."""
+        if not isinstance(receiver, Attempt):
+            return False
+        journey = receiver.journey
+        others = self.house.fleet.candidates(journey.model)
+        return any(other is not seat and other.id not in journey.tried for other in others)
 
     def _is_stalled(self, seat: Seat, pool: Pool, silence: Silence, now: float) -> bool:
         oldest = seat.load.oldest()

@@ -115,10 +115,12 @@ class Gateway:
         self.static.replace(worker.worker() for worker in settings.workers)
         if self._serving:
             self._report(self.static, self.static.workers)
-            if settings.connections.tls != before.connections.tls:
+            renewed = self.house.tls.renewed
+            if renewed or settings.connections.tls != before.connections.tls:
                 for seat in self.fleet.seats.values():
                     self.house.let_go(seat)
-            if settings.health != before.health or settings.connections != before.connections:
+                self.outside.follow(Changes((), (), tuple(self.fleet.seats.values())))
+            if renewed or settings.health != before.health or settings.connections != before.connections:
                 self._probe_anew()
 
     def _policies(self, settings: Settings, slo: Slo) -> tuple[Policy, Policy | None]:

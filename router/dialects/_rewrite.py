@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+MOST_MEMBERS = 10_000  # that are read one by one: millions in one body would hold up everybody for many seconds
 MARK = b"\xef\xbb\xbf"
 SPACE = re.compile(r"[ \t\n\r]*")
 SPACE_BYTES = re.compile(rb"[ \t\n\r]*")
@@ -110,7 +111,7 @@ def _exact(body: bytes, name: str, start: int) -> list[Span]:
         at = _space(text, start)
         if text[at] == "}":
             return _at_end(text, at + 1, spans)
-        while True:
+        for _ in range(MOST_MEMBERS):
             if text[at] != '"':
                 raise ValueError("no name")
             found, at = _text(text, at + 1, False)
@@ -127,6 +128,7 @@ def _exact(body: bytes, name: str, start: int) -> list[Span]:
             if text[at] != ",":
                 raise ValueError("no comma")
             at = _space(text, at + 1)
+        raise ValueError("too many members")
     except (IndexError, StopIteration, RecursionError):
         raise ValueError("not readable") from None
 

@@ -25,7 +25,7 @@ class Renewal:
     def __init__(self, parent: Supervisor, reloader: Reloader) -> None:
         self._parent, self._reloader = parent, reloader
         self._tasks: set[asyncio.Task[object]] = set()
-        self._all_anew = asyncio.Lock()
+        self._all_anew, self._turn = asyncio.Lock(), asyncio.Lock()
 
     def begin(self, index: int | None = None) -> None:
         """Renew the process with this index, or all of them, in a task of its own."""
@@ -51,6 +51,11 @@ class Renewal:
             log.info("rolling restart: every process has a successor")
 
     async def _one(self, index: int) -> bool:
+        """One at a time: each successor needs a row in the table of loads."""
+        async with self._turn:
+            return await self._renew(index)
+
+    async def _renew(self, index: int) -> bool:
         parent = self._parent
         await self._room()
         async with parent.locks[index]:

@@ -27,7 +27,7 @@ class AsgiSink:
         self._out: deque[Message] = deque()
         self._ready = asyncio.Event()
         self._size = 0
-        self._paused = False
+        self.paused = False
         self.over = self.cut = False
 
     def head(self, status: int, headers: Headers, length: int | None) -> None:
@@ -38,8 +38,8 @@ class AsgiSink:
     def body(self, data: bytes) -> None:
         self._size += len(data)
         self._put({"type": "http.response.body", "body": data, "more_body": True})
-        if self._size > HIGH_WATER and not self._paused:
-            self._paused = True
+        if self._size > HIGH_WATER and not self.paused:
+            self.paused = True
             self.story.pause()
 
     def flush(self) -> None:
@@ -70,8 +70,8 @@ class AsgiSink:
                 except TimeoutError:
                     self.over = self.cut = True
                     self._out.clear()
-            if self._paused:
-                self._paused = False
+            if self.paused:
+                self.paused = False
                 self.story.resume()
             if self.over:
                 return

@@ -1,8 +1,7 @@
 """One connection to a worker: asyncio.Protocol on one side, httptools (llhttp) on the other.
 
-It carries one exchange at a time, a request and its answer. Limits on connecting, on the first byte and on silence are
-swept; there is none on the whole. The receiver hears of a read's head, body and end in turn, so that what one read
-brought can be written together.
+It carries one exchange at a time. Limits on connecting, on the first byte and on silence are swept. The receiver hears
+of a read's head, body and end in turn, so that what one read brought can be written together.
 """
 
 from __future__ import annotations
@@ -89,15 +88,15 @@ class Connection(asyncio.Protocol):
 
     def pause(self) -> None:
         """The client reads slowly: the worker's silence is not its own."""
-        if self._transport is not None and self.receiver is not None:
-            self.paused = True
+        self.paused = self.receiver is not None
+        if self.paused and self._transport is not None:
             self._transport.pause_reading()
             self.deadline = inf
 
     def resume(self) -> None:
-        if self.paused and self._transport is not None and not self._transport.is_closing():
-            self.paused = False
-            self._transport.resume_reading()
+        at, was, self.paused = self._transport, self.paused, False
+        if was and at is not None and not at.is_closing():
+            at.resume_reading()
             self.deadline = self.pool.sweep.clock() + self.pool.limits.idle
 
     def overdue(self, now: float) -> None:
@@ -132,6 +131,8 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         self._write(*request, self.pool.sweep.clock())
+        if self.paused:
+            self.pause()  # it was while this connected
 
     def data_received(self, data: bytes) -> None:
         receiver = self.receiver
@@ -227,8 +228,7 @@ class Connection(asyncio.Protocol):
             receiver.on_failure(failure)
 
     def _rest(self) -> None:
-        """The exchange is over: back to the pool, or closed. A worker may answer before the request is out; what is
-        left of that must not stand before the next one."""
+        """Over: back to the pool, or closed. What is left of a request that was answered early must not go out there."""
         self.used = True
         at = self._transport
         if self._keep and at is not None and not at.is_closing() and not at.get_write_buffer_size():
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-        else:
+        if self._transport is None:
             self.pool.closed(self)
+        else:
+            self._transport.abort()

@@ -43,6 +43,10 @@ class FastSink:
         """uvicorn sets it when the client has gone."""
         return self
 
+    @property
+    def paused(self) -> bool:
+        return self._lane.flow.write_paused
+
     def set(self) -> None:
         if self.disconnected:
             self.gone()

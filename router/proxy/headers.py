@@ -63,7 +63,7 @@ def take_in(headers: Headers) -> Intake:
         elif name == b"x-request-id":
             taken.given_id = value
         elif name == b"x-request-timeout":
-            taken.timeout = value
+            taken.timeout = value if taken.timeout is None else taken.timeout + b", " + value  # two are no number
         elif name in CREDENTIALS:
             if value[:5].lower() != AWS_SCHEME:
                 taken.credentials += b"%s: %s\r\n" % (name, value)

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from base64 import b64encode
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -127,11 +128,11 @@ class Pool:
             if each.receiver is not None and each.is_open and not each.paused
         ]
 
-    def turn_away(self) -> None:
+    def turn_away(self, who: Callable[[Receiver], bool] = lambda _: True) -> None:
         """Those that wait for a connection need not: the worker is not well, and they were sent nowhere."""
-        waiting, self.waiting = self.waiting, {}
-        for each in waiting:
-            each.receiver.on_failure(NotSent("the worker is not well"))
+        for each in [waiting for waiting in self.waiting if who(waiting.receiver)]:
+            if self.waiting.pop(each, self) is not self:
+                each.receiver.on_failure(NotSent("the worker is not well"))
 
     def close(self) -> None:
         """Close what is idle now and the rest as it ends: streams on a removed worker finish."""

@@ -15,6 +15,9 @@ log = logging.getLogger("router")
 
 NOTHING = WorkerTls()
 
+Looks = tuple[tuple[int, int, int] | None, ...]
+"""Of each file its inode, its time and its size; None for one that is not there."""
+
 
 class WorkerContexts:
     """`usual`: for workers of which the settings say nothing; it trusts the system's authorities."""
@@ -22,18 +25,26 @@ class WorkerContexts:
     def __init__(self, usual: ssl.SSLContext) -> None:
         self._usual = usual
         self._common = NOTHING
-        self._made: dict[WorkerTls, ssl.SSLContext] = {NOTHING: usual}
+        self._made: dict[WorkerTls, ssl.SSLContext] = {}
+        self._seen: dict[WorkerTls, Looks] = {}
+        self.renewed = False  # files had changed when it was asked last
 
     def adopt(self, common: WorkerTls) -> None:
-        """What holds where a worker says nothing of its own. Files are read anew for connections to come."""
+        """What holds where a worker says nothing of its own. Changed files are read anew for connections to come."""
         self._common = common
-        self._made = {NOTHING: self._usual}
+        changed = [each for each, seen in self._seen.items() if _look(each) != seen]
+        self.renewed = bool(changed)
+        for each in changed:
+            del self._made[each], self._seen[each]
 
     def context(self, worker: Worker) -> ssl.SSLContext:
         """Files that cannot be read any more are logged, and make the worker unreachable: nobody is trusted instead."""
         wanted = merged(worker.tls, self._common)
+        if wanted == NOTHING:
+            return self._usual
         found = self._made.get(wanted)
         if found is None:
+            self._seen[wanted] = _look(wanted)
             try:
                 found = build(wanted)
             except (OSError, ValueError) as wrong:
@@ -41,6 +52,17 @@ class WorkerContexts:
                 found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._made[wanted] = found
         return found
+
+
+def _look(tls: WorkerTls) -> Looks:
+    looks: list[tuple[int, int, int] | None] = []
+    for file in (tls.ca, tls.certificate, tls.key):
+        try:
+            found = Path(file).stat() if file is not None else None
+        except OSError:
+            found = None
+        looks.append(None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size))
+    return tuple(looks)
 
 
 def merged(own: WorkerTls | None, common: WorkerTls) -> WorkerTls:

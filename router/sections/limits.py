@@ -25,6 +25,7 @@ class Rates(Part):
 
 class Limits(Part):
     body_bytes: int = Field(67_108_864, ge=1)
+    body_parts: int = Field(500_000, ge=10_000, description="objects and lists in a large body, or ten times the items")
     header_bytes: int = Field(65_536, ge=256)
     in_flight: int | None = Field(None, ge=1)
     worker_in_flight: int | None = Field(None, ge=1, description="where workers[].max_in_flight says nothing")

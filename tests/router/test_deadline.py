@@ -83,3 +83,11 @@ async def test_anything_else_is_refused(bad: bytes) -> None:
     assert sink.status == 400
     assert desk.finished.code == "invalid_request"
     assert watched(desk) == 0
+
+
+async def test_two_of_them_are_no_such_number() -> None:
+    """Nobody would know which one counts."""
+    desk = Desk()
+    _, sink = desk.open([*TWO, (b"x-request-timeout", b"30")])
+    assert sink.status == 400
+    assert watched(desk) == 0

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from router.large import LARGE, OneByOne
+from router.large import LARGE, OneByOne, parts_of
 from tests.router.conftest import Connect
 from tests.support.gateway import Stage
 from tests.support.stories import Desk
@@ -64,3 +64,30 @@ async def test_many_large_bodies_at_once_are_all_answered(stage: Stage, connect:
     http = connect(running)
     answers = await asyncio.gather(*(http.post("/v1/chat/completions", content=body(LARGE + at)) for at in range(12)))
     assert [answer.status_code for answer in answers] == [200] * 12
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"), [(b"{}", 1), (b'{"a": [1, 2, 3]}', 2), (b"[" + b"1," * 100 + b"1]", 11), (b"[[],[],[]]", 4)]
+)
+def test_the_parts_of_a_body_are_what_reading_it_costs(text: bytes, parts: int) -> None:
+    assert parts_of(text) == parts
+
+
+@pytest.mark.parametrize("part", [b"{},", b"[],", b"[1],", b'{"role":"user"},'])
+async def test_a_body_of_a_million_parts_is_refused_before_it_is_read(part: bytes) -> None:
+    desk = Desk()
+    _, sink = desk.ask(b'{"model": "m", "messages": [' + part * 1_000_000 + b"{}]}")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert sink.status == 413
+    assert b"limits.body_parts" in sink.data
+    assert desk.at_rest()
+
+
+async def test_long_token_lists_and_long_texts_pass() -> None:
+    desk = Desk()
+    desk.ask(b'{"model": "m", "prompt": [' + b"12345, " * 200_000 + b"1]}")
+    desk.ask(b'{"model": "m", "prompt": "' + b"for (i = 0, j = 1; a[i] < b[j]; i++) { x, y } " * 20_000 + b'"}')
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert len(desk.sent) == 2

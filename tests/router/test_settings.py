@@ -120,9 +120,15 @@ def test_every_fault_is_told_at_once_with_its_path() -> None:
     ("text", "fault"),
     [
         ("listen: {hots: x}", "listen.hots: there is no such setting"),
+        ("workers: 'http://a:1'", "workers: expected a list"),
+        ("auth: {api_keys: a-secret}", "auth.api_keys: expected a list"),
         ("workers: [{url: 'http://a:1', wieght: 2}]", "workers[0].wieght: there is no such setting"),
         ("workers: [nonsense]", "workers[0].url: expected a URL that begins with http"),
         ("workers: [http://a:1, 'http://A:1/v1']", "workers: a:1 is there more than once"),
+        (
+            "workers: [{url: 'http://a:1', id: x}, {url: 'http://A:1/', id: y}]",
+            "workers: http://a:1 is there under several",
+        ),
         ("workers: [{url: 'http://a:1', id: 'a b'}]", "workers[0].id"),
         ("workers: [{url: 'http://a:1', id: ''}]", "workers[0].id"),
         ("workers: http://a:1", "workers"),

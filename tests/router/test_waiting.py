@@ -60,6 +60,22 @@ async def test_leaving_gives_the_place_back() -> None:
     assert len(desk.sent) == 1
 
 
+async def test_one_that_a_policy_fails_on_is_not_in_the_way_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = full()
+    failing, sink = desk.ask()
+    behind, _ = desk.ask()
+
+    def broken(now: float) -> None:
+        raise RuntimeError("a policy's fault")
+
+    monkeypatch.setattr(failing, "choose", broken)
+    desk.sent[0].answers()
+    await asyncio.sleep(0)
+    assert sink.status == 500
+    assert desk.sent[1].attempt.journey is behind
+    assert [(event.how, event.admitted) for event in desk.told(Queued)] == [("no_worker", False), ("admitted", True)]
+
+
 async def test_it_is_told_when_nobody_is_left_to_wait_for() -> None:
     desk = Desk(1, each={"max_in_flight": 1})
     desk.ask()

@@ -21,6 +21,7 @@ class Line:
 
     def __init__(self, desk: Desk, worker: str) -> None:
         self.reads = 0
+        self.waiting: dict[object, None] = {}
         self.turned_away = False
         self.silent = True  # False: the clients do not read, or none was sent
         self._desk, self._worker = desk, worker

@@ -317,3 +317,15 @@ async def test_a_refusal_of_a_worker_shows_in_the_fleet(stage: Stage) -> None:
     running = await stage.gateway(worker)
     await ask(running.port, post())
     assert (await rows(running))[worker.id]["state"] == "suspect"
+
+
+async def test_a_url_that_is_a_worker_already_gets_no_second_id(stage: Stage) -> None:
+    """Its load would be counted twice over, each time as if there were no other."""
+    worker = await stage.worker()
+    running = await stage.gateway({"url": worker.url, "id": "a"})
+    answer = await ask(
+        running.port, post(json.dumps({"url": worker.url + "/v1", "id": "b"}).encode(), "/admin/workers")
+    )
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert b"is the worker a" in answer.body
+    assert set(running.seats) == {"a"}

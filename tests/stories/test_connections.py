@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from router.core.health import PROBE_FAILED
 from tests.support.client import HELLO, STREAM, post
 from tests.support.gateway import Running, Stage, ask, eventually
 from tests.support.worker import DONE, Answer, Seen, Worker, event, reply, stream
@@ -99,6 +100,24 @@ async def test_when_the_worker_goes_away_those_that_wait_go_elsewhere(stage: Sta
     assert statuses == [200, 200, 200, 200, 502], "the one that ran there is lost"
     await worker.listen()
     worker.heal()
+
+
+async def test_those_that_wait_for_a_worker_that_is_down_go_elsewhere(stage: Stage) -> None:
+    """Its probes fail while what runs there goes on; nobody need wait for a connection to it."""
+    worker, other = await stage.worker(answer=lambda _: reply(stop=-1, ending="hang")), await stage.worker()
+    named = [{"url": worker.url, "id": "a"}, {"url": other.url, "id": "b"}]
+    order = {"policy": "tests.support.in_order"}
+    running = await stage.gateway(*named, connections={"per_worker": 1}, routing=order)
+    clients = [await stage.client(running) for _ in range(4)]
+    for client in clients:
+        await client.send(post())
+    await eventually(lambda: worker.running == 1 and len(running.house.pool(running.seats["a"]).waiting) == 3)
+    for _ in range(3):
+        running.house.signal(running.seats["a"], PROBE_FAILED, "a test")
+    first, *others = clients
+    assert [(await client.answer()).status for client in others] == [200] * 3
+    assert worker.requests != []
+    first.drop()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

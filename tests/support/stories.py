@@ -25,6 +25,7 @@ class NotedSink:
     """`told` is the order of calls; bodies are joined."""
 
     peer = "192.0.2.1"
+    paused = False
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -98,6 +98,14 @@ def test_what_cannot_be_read_exactly_is_an_error(body: bytes) -> None:
         rewritten(body, checked=False)
 
 
+def test_millions_of_members_are_not_read_one_by_one() -> None:
+    """What would take many seconds, in which nobody else is served, is refused; many such as clients send are not."""
+    hidden = b'"cache\\u005fsalt":"x"}'
+    assert rewritten(b"{" + b'"a":1,' * 9_000 + hidden)[1] == b'"x"'
+    with pytest.raises(ValueError, match="too many members"):
+        rewritten(b"{" + b'"a":1,' * 1_000_000 + hidden)
+
+
 @pytest.mark.parametrize(
     "body", [b'{"cache_salt":1,"cache_salt":2,}', b'{"\\u0063ache_salt":1,}', b'{"cache_salt":1,}']
 )

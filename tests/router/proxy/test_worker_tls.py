@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -41,9 +42,26 @@ def test_new_settings_make_new_contexts(files: Certificates) -> None:
     made = contexts.context(worker)
     assert made is contexts.context(worker) is not usual
     contexts.adopt(WorkerTls(ca=files.file("ca.pem")))
-    assert contexts.context(worker) is not made, "the file may be another one now"
+    assert contexts.context(worker) is made
+    assert not contexts.renewed
     contexts.adopt(NOTHING)
     assert contexts.context(worker) is usual
+
+
+def test_files_that_changed_are_read_anew_and_others_are_not(files: Certificates, tmp_path: Path) -> None:
+    rotated = tmp_path / "ca.pem"
+    rotated.write_bytes(Path(files.file("ca.pem")).read_bytes())
+    contexts = WorkerContexts(ssl.create_default_context())
+    worker = worker_from_url("https://w:1", tls=WorkerTls(ca=str(rotated)))
+    other = worker_from_url("https://o:1", tls=WorkerTls(ca=files.file("ca.pem")))
+    made, kept = contexts.context(worker), contexts.context(other)
+    rotated.write_bytes(rotated.read_bytes() + b"\n")
+    contexts.adopt(NOTHING)
+    assert contexts.renewed
+    assert contexts.context(worker) is not made
+    assert contexts.context(other) is kept
+    contexts.adopt(NOTHING)
+    assert not contexts.renewed
 
 
 def test_every_context_asks_for_a_certificate_of_the_workers_name(files: Certificates) -> None:
