@@ -16,8 +16,8 @@ LARGE = 262_144  # bytes; what is smaller takes about a millisecond at most
 def parts_of(body: bytes) -> int:
     """Objects and lists, and a tenth of the commas, for the items of long lists.
 
-    That is what reading JSON costs, in time and in memory: a body of empty lists takes two hundred times its size. Marks
-    within texts count too, so the limit is far above any prompt's.
+    That is what reading JSON costs, in time and in memory: a body of empty lists takes two hundred times its size.
+    Marks within texts count too, so the limit is far above any prompt's.
     """
     return body.count(b"{") + body.count(b"[") + body.count(b",") // 10
 

@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
             receiver.on_failure(failure)
 
     def _rest(self) -> None:
-        """Over: back to the pool, or closed. What is left of a request that was answered early must not go out there."""
+        """Over: back to the pool, or closed. What is left of a request answered early must not go out there."""
         self.used = True
         at = self._transport
         if self._keep and at is not None and not at.is_closing() and not at.get_write_buffer_size():
