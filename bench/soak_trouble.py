@@ -24,7 +24,7 @@ class Trouble:
     def __init__(self, fleet: Fleet, gap: float) -> None:
         self._fleet, self._gap = fleet, gap
         self._dice = random.Random(2)
-        self._admin = httpx.AsyncClient(base_url=fleet.url, timeout=10, trust_env=False)
+        self._admin = httpx.AsyncClient(base_url=fleet.url, timeout=10, trust_env=False, verify=False)
         self.deaths: list[tuple[float, str]] = []
         self.done: Counter[str] = Counter()
         self.failed: list[str] = []
@@ -61,11 +61,13 @@ class Trouble:
 
     async def frozen(self, name: str) -> None:
         self._fleet.workers[name].send(signal.SIGSTOP)
-        await asyncio.sleep(PAUSE)
-        self._fleet.workers[name].send(signal.SIGCONT)
+        try:
+            await asyncio.sleep(PAUSE)
+        finally:
+            self._fleet.workers[name].send(signal.SIGCONT)
 
     async def slow(self, name: str) -> None:
-        async with httpx.AsyncClient(base_url=f"http://{name}", trust_env=False) as worker:
+        async with httpx.AsyncClient(base_url=f"http://{name}", trust_env=False, verify=False) as worker:
             await worker.post("/faults", json={"delay": 0.3, "share": 0.5})
             await asyncio.sleep(PAUSE)
             await worker.delete("/faults")
@@ -120,7 +122,7 @@ class Trouble:
         for _ in range(300):
             found = []
             for _ in range(4):
-                async with httpx.AsyncClient(base_url=self._fleet.url, trust_env=False) as fresh:
+                async with httpx.AsyncClient(base_url=self._fleet.url, trust_env=False, verify=False) as fresh:
                     found.append((await fresh.get("/readyz")).json()["workers_ready"])
             if min(found) >= WORKERS:
                 return
