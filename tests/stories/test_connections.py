@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from router.core.health import PROBE_FAILED
-from tests.support.client import HELLO, STREAM, post
+from tests.support.client import HELLO, STREAM, Client, post
 from tests.support.gateway import Running, Stage, ask, eventually
 from tests.support.worker import DONE, Answer, Seen, Worker, event, reply, stream
 
@@ -86,15 +86,22 @@ async def test_probes_do_not_wait_behind_requests(stage: Stage) -> None:
         await client.answer()
 
 
-async def test_when_the_worker_goes_away_those_that_wait_go_elsewhere(stage: Stage) -> None:
-    worker, other = await stage.worker(answer=lambda _: reply(delay=0.5, stop=-1)), await stage.worker()
+async def waiting_for_one(stage: Stage, answer: Answer, count: int) -> tuple[Running, Worker, list[Client]]:
+    """So many requests for the worker `a`, one of them on its only connection; `b` has room."""
+    worker, other = await stage.worker(answer=lambda _: answer), await stage.worker()
     named = [{"url": worker.url, "id": "a"}, {"url": other.url, "id": "b"}]
     order = {"policy": "tests.support.in_order"}
     running = await stage.gateway(*named, connections={"per_worker": 1}, routing=order)
-    clients = [await stage.client(running) for _ in range(5)]
+    clients = [await stage.client(running) for _ in range(count)]
     for client in clients:
         await client.send(post())
-    await eventually(lambda: worker.running == 1 and len(running.house.pool(running.seats["a"]).waiting) == 4)
+    pool = running.house.pool(running.seats["a"])
+    await eventually(lambda: worker.running == 1 and len(pool.waiting) == count - 1)
+    return running, worker, clients
+
+
+async def test_when_the_worker_goes_away_those_that_wait_go_elsewhere(stage: Stage) -> None:
+    _, worker, clients = await waiting_for_one(stage, reply(delay=0.5, stop=-1), 5)
     await worker.refuse(hang_up=False)
     statuses = sorted([(await client.answer()).status for client in clients])
     assert statuses == [200, 200, 200, 200, 502], "the one that ran there is lost"
@@ -104,14 +111,7 @@ async def test_when_the_worker_goes_away_those_that_wait_go_elsewhere(stage: Sta
 
 async def test_those_that_wait_for_a_worker_that_is_down_go_elsewhere(stage: Stage) -> None:
     """Its probes fail while what runs there goes on; nobody need wait for a connection to it."""
-    worker, other = await stage.worker(answer=lambda _: reply(stop=-1, ending="hang")), await stage.worker()
-    named = [{"url": worker.url, "id": "a"}, {"url": other.url, "id": "b"}]
-    order = {"policy": "tests.support.in_order"}
-    running = await stage.gateway(*named, connections={"per_worker": 1}, routing=order)
-    clients = [await stage.client(running) for _ in range(4)]
-    for client in clients:
-        await client.send(post())
-    await eventually(lambda: worker.running == 1 and len(running.house.pool(running.seats["a"]).waiting) == 3)
+    running, worker, clients = await waiting_for_one(stage, reply(stop=-1, ending="hang"), 4)
     for _ in range(3):
         running.house.signal(running.seats["a"], PROBE_FAILED, "a test")
     first, *others = clients

@@ -340,3 +340,26 @@ async def test_one_that_connects_after_its_receiver_left_is_closed(pool: Pool) -
     connection.connection_made(transport)  # type: ignore[arg-type]
     assert transport.closed
     assert transport.written == b""
+
+
+async def test_a_client_that_stops_reading_while_it_connects_holds_up_the_answer(pool: Pool) -> None:
+    """As when a stream goes on at another worker: its client may be slow all along."""
+
+    class Loop:
+        def create_task(self, coroutine: object) -> object:
+            coroutine.close()  # type: ignore[attr-defined]
+            return asyncio.ensure_future(asyncio.sleep(0))
+
+    pool.loop = Loop()  # type: ignore[assignment]
+    connection = pool.send(b"HEAD", b"", Receiver(), 0.0)
+    assert isinstance(connection, exchange.Connection)
+    connection.pause()
+    assert connection.deadline == 1.0, "connecting has its limit all the same"
+    transport = Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    assert transport.written == b"HEAD"
+    assert not transport.reading
+    assert connection.deadline == float("inf")
+    connection.resume()
+    assert transport.reading
+    connection.cancel()
