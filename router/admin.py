@@ -69,10 +69,13 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
 
     @routes.get("/workers")
     async def workers() -> dict[str, Any]:
-        """Every known worker with its state, as this process sees it, and its load in all processes."""
+        """Every known worker with its state, as this process sees it, and its load in all processes. One that is
+        `draining` with nothing in flight may be stopped: a process that may still send it a request counts as one."""
+        draining = await desk.crew.draining()
         desk.crew.look()
         now = house.clock()
-        return {"workers": [_row(each, now) for each in house.fleet.seats.values()], "panic": house.fleet.panicking}
+        rows = [_row(each, now, draining.get(each.id)) for each in house.fleet.seats.values()]
+        return {"workers": rows, "panic": house.fleet.panicking}
 
     @routes.post("/workers", status_code=201, responses=UPDATED, openapi_extra=WORKER_BODY)
     async def add(request: Request, response: Response) -> dict[str, Any]:
@@ -102,10 +105,12 @@ def _add_worker_routes(routes: APIRouter, desk: Desk) -> None:
 
     @routes.post("/workers/{worker_id}/drain")
     async def drain(worker_id: str, over_seconds: Annotated[float, Query(ge=0, le=86_400)] = 0.0) -> dict[str, Any]:
-        """No new requests for this worker; running ones finish. `over_seconds`: its prefixes move away one after the
-        other in that time, and only then it is drained."""
+        """No new requests for this worker; running ones finish. Once it is `draining` with nothing in flight it may be
+        stopped. `over_seconds`: its prefixes move away one after the other in that time, and only then it is drained.
+        """
         await desk.crew.change(Change("drain", desk.seat(worker_id).id, over_seconds=over_seconds))
-        return _row(desk.seat(worker_id), house.clock())
+        draining = await desk.crew.draining()
+        return _row(desk.seat(worker_id), house.clock(), draining.get(worker_id))
 
     @routes.post("/workers/{worker_id}/undrain")
     async def undrain(worker_id: str) -> dict[str, Any]:
@@ -161,12 +166,13 @@ async def _body(request: Request, settings: Settings) -> bytes:
     return b"".join(parts)
 
 
-def _row(seat: Seat, now: float) -> dict[str, Any]:
+def _row(seat: Seat, now: float, in_flight: int | None = None) -> dict[str, Any]:
+    """`in_flight`: where that is known better than by what the processes tell each other now and then."""
     worker, load = seat.worker, seat.load
     return {
         "id": seat.id, "url": worker.address.url, "state": seat.health.state.value,
         "models": None if seat.models is None else sorted(seat.models),
-        "in_flight": load.in_flight + load.elsewhere,
+        "in_flight": load.in_flight + load.elsewhere if in_flight is None else in_flight,
         "outstanding_tokens": round(load.charged + load.charged_elsewhere), "wait_tokens": round(seat.wait(now)),
         "weight": worker.weight, "dialect": worker.dialect, "max_in_flight": worker.max_in_flight,
         "labels": dict(worker.labels), "speed": round(seat.speed, 3),

@@ -25,6 +25,7 @@ from router.processes.messages import (
     COUNTED,
     CUT,
     DECISIONS,
+    DRAINED,
     LEAVE,
     LISTENING,
     REFUSED,
@@ -129,6 +130,8 @@ class Child(Server):
             self._gateway.adopt(*decode_settings(content))
         elif kind == COUNT:
             self._line.tell(COUNTED, crew.counted())
+        elif kind == DRAINED:
+            return crew.drained()
         elif kind == DECISIONS:
             return crew.decided()
         return b""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from router.core.health import DRAIN, UNDRAIN
+from router.core.health import DRAIN, DRAINING, UNDRAIN
 from router.discovery.roster import Roster
 from router.errors import Refusal
 from router.house import House
@@ -20,11 +20,13 @@ from router.observe.snapshot import encode as encode_counts
 from router.processes.messages import (
     CHANGE,
     DECISIONS,
+    DRAINED,
     PROCESSES,
     RELOAD,
     WHOLE,
     Change,
     ProcessRow,
+    decode_in_flight,
     decode_lists,
     decode_outcome,
     decode_rows,
@@ -89,6 +91,18 @@ class Crew:
         lists = decode_lists(await self._ask(DECISIONS))
         return joined(msgspec.msgpack.decode(each) for each in lists)
 
+    async def draining(self) -> dict[str, int]:
+        """Of each worker that drains here, what is in flight there in all processes: none of it is older than this
+        question. A process that does not say that it drains there too may still send it a request, and counts as one;
+        so does a parent that does not answer."""
+        if self.line is None:
+            return self._in_flight()
+        try:
+            said = list(map(decode_in_flight, decode_lists(await self._ask(DRAINED))))
+        except Unreached:
+            said = [self._in_flight(), {}]
+        return {name: sum(each.get(name, 1) for each in said) for name in self._in_flight()}
+
     async def processes(self) -> list[ProcessRow]:
         """Every process. Raises Unreached."""
         if self.line is None:
@@ -147,8 +161,16 @@ class Crew:
     def counted(self) -> bytes:
         return encode_counts(self._metrics.snapshot())
 
+    def drained(self) -> bytes:
+        return encode(self._in_flight())
+
     def decided(self) -> bytes:
         return encode(self._decisions.latest())
+
+    def _in_flight(self) -> dict[str, int]:
+        """At the workers that drain here, by this process."""
+        seats = self._house.fleet.seats.values()
+        return {seat.id: seat.load.in_flight for seat in seats if seat.health.state is DRAINING}
 
     async def _ask(self, kind: str, content: bytes = b"", seconds: float = PATIENCE) -> bytes:
         try:

@@ -15,10 +15,12 @@ from msgspec import structs
 from router.observe.snapshot import Snapshot, decode
 from router.observe.snapshot import encode as encode_counts
 from router.processes.messages import (
+    BEGIN,
     CHANGE,
     COUNT,
     COUNTED,
     DECISIONS,
+    DRAINED,
     LISTENING,
     PROCESSES,
     REFUSED,
@@ -38,6 +40,7 @@ from router.signals.siblings import NEWS, pass_on
 log = logging.getLogger("router")
 
 CHANGE_SECONDS, VIEW_SECONDS = 1.0, 0.5  # that one process may take before the others' answers must do
+UNSAID = encode({})  # by a process that did not answer
 
 
 class Member:
@@ -49,6 +52,7 @@ class Member:
         self.slot = index if slot is None else slot
         self.pid = 0
         self.leaving = False
+        self.serves = False  # it has heard every change so far, and may take requests from now on
         self.began = self.heard_at = hub.clock()
         self.counted = Snapshot()
         self.listens = asyncio.Event()
@@ -94,13 +98,17 @@ class Hub:
             member.listens.set()
 
     async def answer(self, member: Member, kind: str, content: bytes) -> bytes:
-        if kind == CHANGE:
+        if kind == BEGIN:
+            member.serves = True
+        elif kind == CHANGE:
             await self._change(decode_change(content), content)
         elif kind == WHOLE:
             await self._ask_all(COUNT, VIEW_SECONDS)
             return encode_counts(self.whole())
         elif kind == DECISIONS:
             return encode(await self._ask_all(DECISIONS, VIEW_SECONDS))
+        elif kind == DRAINED:
+            return encode(await self._drained())
         elif kind == PROCESSES:
             await self._ask_all(COUNT, VIEW_SECONDS)
             return encode(self._rows())
@@ -128,6 +136,14 @@ class Hub:
         told_later = structs.replace(change, over_seconds=0.0)  # a hand-over is not begun anew in a successor
         self._changes = kept(self._changes, told_later)
         await self._ask_all(CHANGE, CHANGE_SECONDS, content)
+
+    async def _drained(self) -> list[bytes]:
+        """What every process that may take requests has in flight where it drains; nothing is what a late one says."""
+        members = [each for each in self.members.values() if each.serves]
+        asked = [each.line.ask(DRAINED, b"", VIEW_SECONDS) for each in members if not each.line.hangs]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        said = [answer for answer in answers if isinstance(answer, bytes)]
+        return said + [UNSAID] * (len(members) - len(said))
 
     def whole(self) -> Snapshot:
         """The numbers of all processes that are and were."""

@@ -16,6 +16,8 @@ from router.types import Worker
 BEGIN, LISTENING, COUNTED = "begin", "listening", "counted"
 # A process asks the parent, and for `CHANGE` and `DECISIONS` the parent asks every process.
 CHANGE, WHOLE, DECISIONS, PROCESSES = "change", "whole", "decisions", "processes"
+# A process asks the parent, and the parent every process, what it has in flight at the workers that it drains.
+DRAINED = "drained"
 # The parent asks for a process's counts, which it tells before it answers: so older ones never overtake newer ones.
 COUNT = "count"
 # A process asks the parent to reload; the parent asks every process to take new settings.
@@ -59,6 +61,7 @@ encode = msgspec.msgpack.Encoder().encode
 decode_change = msgspec.msgpack.Decoder(Change).decode
 decode_rows = msgspec.msgpack.Decoder(list[ProcessRow]).decode
 decode_lists = msgspec.msgpack.Decoder(list[bytes]).decode
+decode_in_flight = msgspec.msgpack.Decoder(dict[str, int]).decode
 decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
 

@@ -60,7 +60,8 @@ class Line(asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError:
-            self._overdue.add(number)
+            if number in self._asked:  # it may have come just now
+                self._overdue.add(number)
             raise
         finally:
             self._asked.pop(number, None)
@@ -99,7 +100,7 @@ class Line(asyncio.Protocol):
             task.add_done_callback(self._answering.discard)
         else:
             self._overdue.discard(-number)
-            asked = self._asked.get(-number)
+            asked = self._asked.pop(-number, None)
             if asked is not None and not asked.done():
                 if kind == FAILED:
                     asked.set_exception(ConnectionAbortedError("the other process could not answer"))

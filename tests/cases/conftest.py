@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.conftest import fast, pytest_asyncio_loop_factories, stage
+from tests.stories.conftest import fast, lane, pytest_asyncio_loop_factories, stage
 
-__all__ = ["fast", "pytest_asyncio_loop_factories", "stage"]
+__all__ = ["fast", "lane", "pytest_asyncio_loop_factories", "stage"]
 
 HERE = Path(__file__).parent
 

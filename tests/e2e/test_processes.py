@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -191,6 +193,65 @@ def test_what_an_admin_changes_reaches_every_process_and_those_started_later() -
         assert front.ask("DELETE", "/admin/workers/added").status_code == 204
         assert front.everywhere(lambda: set(front.states()) == {first})
         assert front.everywhere(lambda: front.ask("DELETE", "/admin/workers/added").status_code == 404)
+
+
+async def test_a_drained_worker_with_nothing_in_flight_may_be_stopped() -> None:
+    """Whichever process is asked, and whatever another sent there a moment before it heard of the drain."""
+    flags = ("--prefill-tokens-per-second", "100000", "--decode-tokens-per-second", "300")
+    with several(2, *flags) as front:
+        async with httpx.AsyncClient(base_url=front.url, timeout=30, trust_env=False) as client:
+            going = True
+
+            async def load(name: int) -> None:
+                """Streams of 20 ms with pauses between, so that a worker is often idle."""
+                async with httpx.AsyncClient(base_url=front.url, timeout=30, trust_env=False) as own:
+                    at = 0
+                    while going:
+                        at += 1
+                        messages = [{"role": "user", "content": f"question {at} of {name}"}]
+                        body = {"model": "mock-model", "messages": messages, "max_tokens": 6, "stream": True}
+                        answer = await own.post(CHAT, json=body)
+                        assert answer.text.endswith("data: [DONE]\n\n")
+                        await asyncio.sleep(0.01 * dice.random())
+
+            async def is_busy(name: str) -> bool:
+                rows = (await client.get("/admin/workers")).json()["workers"]
+                return bool({row["id"]: row["in_flight"] for row in rows}[name])
+
+            dice = Random(1)
+            loads = [asyncio.create_task(load(at)) for at in range(8)]
+            left = 0
+            for at in range(60):
+                url = front.workers[at % 2].url
+                name = url.removeprefix("http://")
+                assert (await client.post(f"/admin/workers/{name}/drain")).json()["state"] == "draining"
+                while await is_busy(name):
+                    await asyncio.sleep(0.005)
+                left += (await client.get(url + "/stats")).json()["running"]
+                assert (await client.post(f"/admin/workers/{name}/undrain")).status_code == 200
+                await asyncio.sleep(0.1)  # so that it has work again
+            going = False
+            await asyncio.gather(*loads)
+        assert left == 0
+
+
+def test_while_a_process_hangs_a_drained_worker_is_not_shown_as_idle() -> None:
+    """It has not heard of the drain, and may send a request when it wakes."""
+    with several(2, *QUICK) as front:
+        hung = front.pids()[0]
+        name = next(iter(front.states()))
+
+        os.kill(hung, signal.SIGSTOP)
+        with ThreadPoolExecutor(ASKS) as pool:
+            try:  # the kernel gives some of these connections to the hung one, where they wait
+                asked = [pool.submit(front.ask, "POST", f"/admin/workers/{name}/drain") for _ in range(ASKS)]
+                first, _ = wait(asked, return_when=FIRST_COMPLETED)
+                shown = [each.result().json() for each in first]
+                assert {(row["state"], row["in_flight"]) for row in shown} == {("draining", 1)}
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # where this took long it was replaced
+                    os.kill(hung, signal.SIGCONT)
+        until(lambda: all(row["in_flight"] == 0 for row in front.get("/admin/workers")["workers"]))
 
 
 def test_a_drain_over_some_time_goes_on_in_every_process_and_ends_in_every_process() -> None:

@@ -23,11 +23,14 @@ from router.processes.listeners import bind
 from router.processes.messages import (
     CUT,
     DECISIONS,
+    DRAINED,
     LEAVE,
     REFUSED,
     SETTINGS,
     STOP,
     Change,
+    decode_in_flight,
+    encode,
     encode_settings,
 )
 from router.signals.load_table import Row, table_bytes
@@ -122,6 +125,30 @@ async def test_what_is_in_flight_is_shared(worker: Worker) -> None:
     lease = stand.gateway.fleet.seats[worker.id].load.charge(7.0, monotonic(), streaming=False)
     await eventually(lambda: row.read(monotonic()) == [1.0, 1.0, 7.0])
     lease.release()
+    stand.member.line.tell(CUT)
+    await stand.ended()
+
+
+async def test_it_says_what_it_has_in_flight_where_a_worker_drains_and_shows_what_all_have(worker: Worker) -> None:
+    stand = await Stand(worker.url).start()
+    seats = stand.gateway.fleet.seats
+    await eventually(lambda: worker.id in seats)
+    lease = seats[worker.id].load.charge(7.0, monotonic(), streaming=False)
+    asked = stand.member.line.ask
+    assert decode_in_flight(await asked(DRAINED, b"", 5)) == {}
+    await stand.child._line.ask("change", encode(Change("drain", worker.id)), 5)
+    assert decode_in_flight(await asked(DRAINED, b"", 5)) == {worker.id: 1}
+    silent = Member(1, stand.hub)
+    stand.hub.join(silent)
+    silent.serves = True
+    for holds, shown in ((True, 2), (False, 1)):
+        if not holds:
+            lease.release()
+        (row,) = (await stand.get("/admin/workers")).json()["workers"]
+        assert (row["state"], row["in_flight"]) == ("draining", shown)
+    stand.hub.leave(silent)
+    (row,) = (await stand.get("/admin/workers")).json()["workers"]
+    assert row["in_flight"] == 0
     stand.member.line.tell(CUT)
     await stand.ended()
 

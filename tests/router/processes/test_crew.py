@@ -9,7 +9,7 @@ import pytest
 from router.core.health import PROBE_OK
 from router.observe.snapshot import Snapshot, encode
 from router.processes.crew import Unreached
-from router.processes.messages import CHANGE, DECISIONS, PROCESSES, RELOAD, WHOLE, Change, ProcessRow
+from router.processes.messages import CHANGE, DECISIONS, DRAINED, PROCESSES, RELOAD, WHOLE, Change, ProcessRow
 from router.processes.messages import encode as encode_message
 from router.reload import Outcome
 from router.sections.workers import WorkerSettings
@@ -159,6 +159,32 @@ async def test_with_a_line_it_asks_the_parent(gateway: Gateway) -> None:
     for coroutine in (change, crew.scrape(), crew.decisions(), crew.processes(), crew.reload()):
         with pytest.raises(Unreached):
             await coroutine
+
+
+async def test_what_is_in_flight_at_a_worker_that_drains_is_counted_in_all_processes(gateway: Gateway) -> None:
+    """One that does not say that it drains there may still send a request; so may those behind a silent parent."""
+    crew, seats = gateway.crew, gateway.fleet.seats
+    crew.make(Change("add", NAME, WORKER))
+    lease = seats[NAME].load.charge(1.0, 0.0, streaming=False)
+    assert await crew.draining() == {}
+    crew.make(Change("drain", NAME))
+    assert await crew.draining() == {NAME: 1}
+    said = [{NAME: 1}, {NAME: 2, "other": 5}, {"other": 0}]
+
+    async def answer(kind: str, content: bytes) -> bytes:
+        assert kind == DRAINED
+        return encode_message([encode_message(each) for each in said])
+
+    ours, theirs = socket.socketpair()
+    parent = await Line(lambda kind, content: None, answer).open(theirs)
+    crew.line = await Line(lambda kind, content: None, answer).open(ours)
+    assert await crew.draining() == {NAME: 4}
+    said.pop()
+    assert await crew.draining() == {NAME: 3}
+    await parent.close()
+    assert await crew.draining() == {NAME: 2}
+    lease.release()
+    await stop(gateway)
 
 
 async def test_one_that_was_given_its_settings_cannot_read_them_again(gateway: Gateway) -> None:

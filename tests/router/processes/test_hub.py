@@ -17,6 +17,7 @@ from router.processes.messages import (
     COUNT,
     COUNTED,
     DECISIONS,
+    DRAINED,
     LISTENING,
     PROCESSES,
     REFUSED,
@@ -26,6 +27,8 @@ from router.processes.messages import (
     Change,
     ProcessRow,
     decode_change,
+    decode_in_flight,
+    decode_lists,
     decode_outcome,
 )
 from router.reload import Outcome
@@ -48,6 +51,7 @@ class Process:
         self.news: list[bytes] = []
         self.settings: list[bytes] = []
         self.refused: list[bool] = []
+        self.drained: dict[str, int] = {}
         self.takes = True  # what it is handed
         self.awake = asyncio.Event()
         self.awake.set()
@@ -84,10 +88,16 @@ class Process:
             self.line.tell(COUNTED, self.counted())
         elif kind == DECISIONS:
             return msgspec.msgpack.encode([{"request_id": f"r{self.member.index}"}])
+        elif kind == DRAINED:
+            return msgspec.msgpack.encode(self.drained)
         return b""
 
     async def ask(self, kind: str, content: bytes = b"") -> bytes:
         return await self.line.ask(kind, content, 5)
+
+    async def in_flight(self) -> list[dict[str, int]]:
+        """At the workers that drain, as each process says."""
+        return list(map(decode_in_flight, decode_lists(await self.ask(DRAINED))))
 
     async def whole(self) -> Snapshot:
         return decode(await self.ask(WHOLE))
@@ -241,6 +251,32 @@ async def test_one_that_is_started_later_hears_all_changes_so_far_and_is_not_wai
     assert asyncio.get_running_loop().time() - began < 0.5
     await asyncio.sleep(0.01)
     assert late.changes[-1] == change("undrain", "a")
+
+
+async def test_what_is_in_flight_where_workers_drain_is_asked_of_every_process_that_may_take_requests(
+    crowd: Crowd,
+) -> None:
+    one, two = await crowd.start(0), await crowd.start(1)
+    one.drained, two.drained = {"a": 3, "b": 0}, {"a": 1}
+    assert await one.in_flight() == await two.in_flight() == [{"a": 3, "b": 0}, {"a": 1}]
+    three = await crowd.start(2, listens=False)
+    three.drained = {"a": 2}
+    assert await one.in_flight() == [{"a": 3, "b": 0}, {"a": 1}, {"a": 2}], "it may have begun to listen already"
+    crowd.hub.join(Member(3, crowd.hub))
+    assert len(await one.in_flight()) == 3, "it hears of every change before it takes a request"
+
+
+async def test_one_that_hangs_does_not_say_what_is_in_flight_until_it_wakes(crowd: Crowd) -> None:
+    one, two = await crowd.start(0), await crowd.start(1)
+    one.drained = two.drained = {"a": 0}
+    two.awake.clear()
+    for _ in range(2):
+        assert await one.in_flight() == [{"a": 0}, {}]
+    two.awake.set()
+    await eventually(lambda: not two.member.line.hangs)
+    assert await one.in_flight() == [{"a": 0}, {"a": 0}]
+    await two.die(crowd.hub)
+    assert await one.in_flight() == [{"a": 0}]
 
 
 async def test_news_go_to_all_others(crowd: Crowd) -> None:

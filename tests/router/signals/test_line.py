@@ -90,6 +90,18 @@ async def test_one_that_hangs_is_known_until_it_answers(ends: Ends) -> None:
     assert await one.line.ask("q", b"ab", 5) == b"ba"
 
 
+async def test_an_answer_that_comes_at_the_very_end_of_the_time_leaves_nothing_overdue(ends: Ends) -> None:
+    one, other = ends
+    other.held = asyncio.Event()
+    asking = asyncio.create_task(one.line.ask("q", b"", 0.0))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(one.line._take, -1, "q", b"")  # its time is up, but it does not know it yet
+    with pytest.raises(TimeoutError):
+        await asking
+    assert not one.line.hangs
+    other.held.set()
+
+
 async def test_who_asks_one_that_goes_is_told(ends: Ends) -> None:
     one, other = ends
     other.held = asyncio.Event()
