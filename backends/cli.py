@@ -1,7 +1,7 @@
-"""`prefix-worker`: one subcommand for each kind of worker, found by its folder.
+"""`prefix-worker`: one subcommand for each kind of worker and each tool beside them, found by its folder.
 
-A folder here with a module `command` joins by its presence. That module has `HELP` (one line), `describe(parser,
-flags)` and `run(arguments) -> exit status`; the heavy imports of an engine belong inside `run`.
+A folder here with a module `command` joins by its presence: `train_heads` as `train-heads`. That module has `HELP` (one
+line), `describe(parser, flags)` and `run(arguments) -> exit status`; heavy imports belong inside `run`.
 """
 
 import argparse
@@ -40,14 +40,14 @@ def build_parser(complaints: list[str]) -> argparse.ArgumentParser:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="prefix-worker",
-        description="A worker that speaks what a vLLM server speaks.",
+        description="Workers that speak what a vLLM server speaks, and tools for the one with a real model.",
         epilog=EXAMPLE,
         formatter_class=form,
         allow_abbrev=False,
     )
     shown = f"prefix-worker {version('prefix-router')}"
     parser.add_argument("--version", action="version", version=shown)
-    commands = parser.add_subparsers(title="workers", required=True, metavar="KIND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in found_commands().items():
         one = commands.add_parser(name, help=command.HELP, formatter_class=form, allow_abbrev=False)
         one.add_argument("--version", action="version", version=shown)
@@ -57,7 +57,7 @@ def build_parser(complaints: list[str]) -> argparse.ArgumentParser:
 
 
 def found_commands() -> dict[str, ModuleType]:
-    """Every folder of this package that has a module `command`, by the folder's name."""
+    """Every folder of this package that has a module `command`, by the folder's name with hyphens."""
     folders = [info.name for info in iter_modules(backends.__path__) if info.ispkg]
-    modules = {name: f"backends.{name}.command" for name in folders}
+    modules = {name.replace("_", "-"): f"backends.{name}.command" for name in folders}
     return {name: import_module(module) for name, module in modules.items() if find_spec(module)}

@@ -26,9 +26,10 @@ App = Callable[[Request, Answer], None]
 class Connection(asyncio.Protocol):
     """Calls `app(request, answer)` for each request; the app answers at once or later, by callbacks."""
 
-    def __init__(self, app: App, everyone: "set[Connection]") -> None:
+    def __init__(self, app: App, everyone: "set[Connection]", body_limit: int = BODY_LIMIT) -> None:
         self._app = app
         self._everyone = everyone
+        self._body_limit = body_limit
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request] = deque()
         self._reply: Reply | None = None
@@ -36,6 +37,7 @@ class Connection(asyncio.Protocol):
         self._bad: int | None = None  # the status for what came after the last good request
         self._expecting = False
         self._starting = False
+        self.lost = asyncio.Event()
         self.quiet_since = asyncio.get_running_loop().time()
         self._forget()
 
@@ -53,6 +55,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._everyone.discard(self)
+        self.lost.set()
         self._closing = True
         self._queue.clear()
         if self._reply is not None:
@@ -90,12 +93,14 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size <= BODY_LIMIT:
+        if self._size <= self._body_limit:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
         self._starting = self._expecting = False
-        if self._size > BODY_LIMIT:
+        if self._bad is not None:
+            return  # nothing after a bad request is answered: the answers would be taken for those of others
+        if self._size > self._body_limit:
             self._closing, self._bad = True, 413
             return
         keep = self._parser.should_keep_alive() and not self._parser.should_upgrade()
@@ -119,7 +124,7 @@ class Connection(asyncio.Protocol):
             reply = self._reply = Reply(self._transport, request, self._answered)
             self._app(request, reply)
         if self._bad is not None and self._reply is None and not self._transport.is_closing():
-            self._transport.write(refusal(self._bad))
+            self._transport.write(refusal(self._bad, self._body_limit))
             self._transport.close()
 
     def _answered(self, complete: bool) -> None:
@@ -135,8 +140,9 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._next)
 
 
-def refusal(status: int) -> bytes:
+def refusal(status: int, body_limit: int) -> bytes:
     """The answer to something that is no request; the connection ends with it."""
-    error = ApiError(status, "The request is not valid HTTP." if status == 400 else "The request is too large.")
+    too_large = f"The request is too large: its body may have {body_limit} bytes."
+    error = ApiError(status, "The request is not valid HTTP." if status == 400 else too_large)
     body = encode(error.openai())
     return head_bytes(status, [*JSON_TYPE, ("content-length", str(len(body))), ("connection", "close")]) + body

@@ -15,12 +15,16 @@ from typing import Any
 from uuid import uuid4
 
 from backends import api
-from backends.contract import Engine, Job, JobRefusedError, Sequencing, Sink
+from backends.contract import Engine, EngineNotReadyError, Job, JobRefusedError, Sequencing, Sink
 from backends.http import Answer, Request
 from backends.ledger import Ledger
-from backends.wire import ApiError, decode, send_json
+from backends.wire import ApiError, decode, internal_error, send_json
 
 log = logging.getLogger(__name__)
+
+NOT_LOADED = "The model is not loaded yet."
+RETRY_SECONDS = 1
+"""When to ask again: another worker, or this one once it has loaded."""
 
 ErrorForm = Callable[[ApiError], dict[str, Any]]
 
@@ -78,20 +82,27 @@ class Call:
             raise ApiError(404, f"The model `{asked}` does not exist.", "NotFoundError", "model")
         return asked
 
-    def start(self, jobs: Sequence[Job], sinks: Sequence[Sink]) -> None:
+    def start(self, jobs: Sequence[Job], sinks: Sequence[Sink]) -> Sequence[Sequencing]:
         """Starts all jobs of this request or none; they end with the answer, however it ends."""
         for job in jobs:
             check_length(job, self.engine.max_model_len)
+            if job.logprobs is not None and not self.engine.has_logprobs:
+                message = "This model gives no log probabilities: leave `logprobs` out."
+                raise ApiError(400, message, param="logprobs")
         started: list[Sequencing] = []
         try:
-            started.extend(self.engine.start(job, sink) for job, sink in zip(jobs, sinks, strict=True))
-        except JobRefusedError as error:
+            for job, sink in zip(jobs, sinks, strict=True):
+                started.append(self.engine.start(job, sink))
+        except BaseException as error:
             for sequence in started:
                 sequence.abort()
-            raise ApiError(400, str(error)) from None
+            if isinstance(error, JobRefusedError):
+                raise ApiError(400, str(error)) from None
+            raise
         self.face.ledger.begin(self.answer)
         for sequence in started:
             self.answer.when_over(lambda _, sequence=sequence: sequence.abort())  # type: ignore[misc]
+        return started
 
 
 def check_length(job: Job, limit: int) -> None:
@@ -105,19 +116,32 @@ def check_length(job: Job, limit: int) -> None:
 
 
 class Face:
-    """The app that a server calls. `ready` says whether the health paths and the engine's work are open yet."""
+    """The app that a server calls. `loaded` says whether the engine can work yet."""
 
     def __init__(
-        self, engine: Engine, access: Access, ready: Callable[[], bool] = lambda: True, extra: Iterable[Route] = ()
+        self, engine: Engine, access: Access, loaded: Callable[[], bool] = lambda: True, extra: Iterable[Route] = ()
     ) -> None:
         self.engine = engine
         self.ledger = Ledger()
-        self.ready = ready
+        self._loaded = loaded
+        self._closed = False
         self.created = int(time.time())
         self._access = access
         self._routes: dict[str, dict[str, Route]] = {}
         for route in (*found_routes(), *extra):
             self._routes.setdefault(route.path, {})[route.method] = route
+
+    def check_ready(self) -> None:
+        """Raises ApiError while the health paths and the engine's work are closed: before all is loaded, and at the
+        end."""
+        if self._closed:
+            raise unavailable("The worker is shutting down.")
+        if not self._loaded():
+            raise unavailable(NOT_LOADED)
+
+    def close(self) -> None:
+        """Takes no more work. What was taken goes on."""
+        self._closed = True
 
     def route(self, request: Request) -> Route | None:
         methods = self._routes.get(request.path, {})
@@ -128,12 +152,13 @@ class Face:
         try:
             self._check(request, route).handle(Call(request, answer, self))
         except ApiError as error:
-            form = route.error_form if route is not None else ApiError.openai
-            send_json(answer, form(error), error.status)
+            refuse(answer, route, error)
+        except EngineNotReadyError:
+            refuse(answer, route, unavailable(NOT_LOADED))
         except Exception as error:
             place = extract_tb(error.__traceback__)[-1]  # the message may quote a prompt: it is never logged
             log.error("%s at %s:%s, path %s", type(error).__name__, place.filename, place.lineno, request.path)
-            send_json(answer, ApiError(500, "Internal error.", "InternalServerError").openai(), 500)
+            refuse(answer, route, internal_error())
 
     def _check(self, request: Request, route: Route | None) -> Route:
         if not self._access.allows(request):
@@ -142,9 +167,19 @@ class Face:
             raise ApiError(405, "Method Not Allowed", "MethodNotAllowedError")
         if route is None:
             raise ApiError(404, "Not Found", "NotFoundError")
-        if route.generates and not self.ready():
-            raise ApiError(503, "The model is not loaded yet.", "ServiceUnavailableError")
+        if route.generates:
+            self.check_ready()
         return route
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, message, "ServiceUnavailableError", retry_after=RETRY_SECONDS)
+
+
+def refuse(answer: Answer, route: Route | None, error: ApiError) -> None:
+    """In the form of the path's API."""
+    form = route.error_form if route is not None else ApiError.openai
+    send_json(answer, form(error), error.status, error.headers)
 
 
 def found_routes() -> list[Route]:

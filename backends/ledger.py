@@ -4,6 +4,7 @@ Independent of the engine on purpose: a request that a fault holds back, or that
 for its client all the same. Law: started = finished + aborted + the ones in progress.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from backends.http import Answer
@@ -18,6 +19,7 @@ class Ledger:
         self.held = 0
         self.max_held = 0
         self._open: set[int] = set()
+        self._ended = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Ledger {self.started} started, {self.finished} finished, {self.aborted} aborted>"
@@ -25,6 +27,12 @@ class Ledger:
     @property
     def in_progress(self) -> int:
         return self.started - self.finished - self.aborted
+
+    async def quiet(self) -> None:
+        """Returns once nothing is in progress."""
+        while self.in_progress:
+            self._ended.clear()
+            await self._ended.wait()
 
     def begin(self, answer: Answer) -> None:
         """Counts this answer as a generation, once however often it is called with the same object."""
@@ -57,3 +65,4 @@ class Ledger:
             self.finished += 1
         else:
             self.aborted += 1
+        self._ended.set()

@@ -8,19 +8,23 @@ notice.
 import asyncio
 import socket
 
-from backends.connection import App, Connection
+from backends.connection import BODY_LIMIT, App, Connection
 
 BACKLOG = 2048
 
 
 class Server:
-    def __init__(self, app: App, host: str, port: int) -> None:
+    """`body_limit` in bytes: a larger request is a 413."""
+
+    def __init__(self, app: App, host: str, port: int, body_limit: int = BODY_LIMIT) -> None:
         self.app = app
+        self.body_limit = body_limit
         self.host = host
         self.port = port
         self.connections: set[Connection] = set()
         self._listener: asyncio.Server | None = None
         self._holder: socket.socket | None = None
+        self._left = False
         self._sweep: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -34,14 +38,14 @@ class Server:
 
     async def listen(self) -> None:
         """Starts to accept; a second call does nothing. Port 0 becomes the port that the system chose."""
-        if self._listener is not None:
+        if self._listener is not None or self._left:
             return
         sock, self._holder = self._holder or self._bound(), None
         sock.listen(BACKLOG)
         self.port = sock.getsockname()[1]
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: Connection(self.app, self.connections), sock=sock, backlog=BACKLOG
+            lambda: Connection(self.app, self.connections, self.body_limit), sock=sock, backlog=BACKLOG
         )
 
     def refuse(self) -> None:
@@ -70,8 +74,9 @@ class Server:
             wait = min(max(seconds / 8, 0.005), 0.1)
             self._sweep = asyncio.get_running_loop().call_later(wait, self.close_quiet, seconds)
 
-    def stop(self) -> None:
-        """Closes everything. Answers in progress are cut."""
+    def leave(self) -> None:
+        """Stops to accept for good and gives the port back. Connections live on."""
+        self._left = True
         self.close_quiet(None)
         if self._listener is not None:
             self._listener.close()
@@ -79,8 +84,18 @@ class Server:
         if self._holder is not None:
             self._holder.close()
             self._holder = None
+
+    def stop(self) -> None:
+        """Closes everything. Answers in progress are cut; what was written of others is still sent while the loop
+        runs."""
+        self.leave()
         for connection in list(self.connections):
             connection.close()
+
+    async def empty(self) -> None:
+        """Returns once the last connection is gone."""
+        for connection in list(self.connections):
+            await connection.lost.wait()
 
     def _bound(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET

@@ -13,14 +13,27 @@ JSON_TYPE: Headers = [("content-type", "application/json")]
 
 
 class ApiError(Exception):
-    """An answer that is an error: its status, and vLLM's name for its kind."""
+    """An answer that is an error: its status, and vLLM's name for its kind; in how many seconds to try again, if that
+    helps."""
 
-    def __init__(self, status: int, message: str, kind: str = "BadRequestError", param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        kind: str = "BadRequestError",
+        param: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = kind
         self.param = param
+        self.retry_after = retry_after
+
+    @property
+    def headers(self) -> Headers:
+        return [] if self.retry_after is None else [("retry-after", str(self.retry_after))]
 
     def openai(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}}
@@ -28,6 +41,11 @@ class ApiError(Exception):
     def anthropic(self) -> dict[str, Any]:
         kind = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
         return {"type": "error", "error": {"type": kind.get(self.status, "api_error"), "message": self.message}}
+
+
+def internal_error() -> ApiError:
+    """Says nothing of the cause: that may quote a prompt."""
+    return ApiError(500, "Internal error.", "InternalServerError")
 
 
 def decode(body: bytes) -> Any:
@@ -46,6 +64,8 @@ def read(value: Any, shape: type[T]) -> T:
     except msgspec.ValidationError as error:
         place = str(error).partition(" - at `$")[2]
         raise ApiError(400, str(error), param=place.strip(".`") or None) from None
+    except UnicodeEncodeError:
+        raise ApiError(400, "A field that takes no text has one, and one that is no valid Unicode.") from None
 
 
 def encode(value: Any) -> bytes:

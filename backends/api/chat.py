@@ -5,12 +5,18 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import End, Job, Usage
+from backends import sampling
+from backends.answers import Stream, Whole
+from backends.choices import Scored, begin
+from backends.contract import Tokenizer, Usage
 from backends.face import Call, Route
-from backends.openai import Body, StreamOptions, usage_object
+from backends.logprobs import chat_logprobs
+from backends.openai import Body
 from backends.prompts import conversation
-from backends.sse import DONE, EVENT_STREAM, HOLE, EventForm, event
-from backends.wire import ApiError, read, send_json
+from backends.sse import event
+from backends.wire import ApiError, read
+
+MOST_TOP_LOGPROBS = 20
 
 
 class ChatBody(Body):
@@ -19,6 +25,23 @@ class ChatBody(Body):
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    logprobs: bool | None = False
+    top_logprobs: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The newer name goes first."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        if self.top_logprobs is None:
+            return 0 if self.logprobs else None
+        sampling.check_whole("top_logprobs", self.top_logprobs, 0, MOST_TOP_LOGPROBS)
+        if not self.logprobs:
+            message = "When using `top_logprobs`, `logprobs` must be set to true."
+            raise ApiError(400, message, param="top_logprobs")
+        return self.top_logprobs
 
 
 def handle(call: Call) -> None:
@@ -33,83 +56,36 @@ def handle(call: Call) -> None:
     prompt = call.engine.tokenizer.chat(
         chat, open_answer=body.add_generation_prompt, open_turn=body.continue_final_message
     )
-    job = body.job(model, prompt, body.max_completion_tokens or body.max_tokens)
-    sink = ChatStream(call, job, body.options()) if body.stream else ChatWhole(call, job)
-    call.start([job], [sink])
-    sink.open()
+    jobs = body.jobs(model, prompt, body.limit, body.wanted_logprobs)
+    stream = ChatStream(call, jobs, body.choices, with_usage=body.with_usage) if body.stream else None
+    begin(call, jobs, stream or ChatWhole(call, jobs, body.choices), body.stops)
 
 
-class ChatWhole:
-    """Collects the answer and sends it at once."""
+class ChatWhole(Whole):
+    kind = "chatcmpl"
+    object = "chat.completion"
 
-    def __init__(self, call: Call, job: Job) -> None:
-        self._call = call
-        self._model = job.model
-        self._texts: list[str] = []
-
-    def open(self) -> None:
-        """Nothing is sent before the end."""
-
-    def prefilled(self, usage: Usage) -> None: ...
-
-    def tokens(self, pieces: Sequence[str]) -> None:
-        self._texts.extend(pieces)
-
-    def finished(self, end: End) -> None:
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": "".join(self._texts),
-            "refusal": None,
-            "tool_calls": [],
-        }
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": end.reason, "stop_reason": None}
-        value = {
-            "id": self._call.name("chatcmpl"),
-            "object": "chat.completion",
-            "created": self._call.created,
-            "model": self._model,
-            "choices": [choice],
-            "usage": usage_object(end.usage),
-        }
-        send_json(self._call.answer, value)
+    def said(self, text: str, scored: Sequence[Scored] | None) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
+        return {"message": message, "logprobs": shown(scored, self._tokenizer)}
 
 
-class ChatStream:
-    """One event a token, after a first one that only names the role and before the one that only says why it ended."""
+class ChatStream(Stream):
+    """A choice's first event only names the role."""
 
-    def __init__(self, call: Call, job: Job, options: StreamOptions) -> None:
-        self._answer = call.answer
-        self._options = options
-        self._base = {
-            "id": call.name("chatcmpl"),
-            "object": "chat.completion.chunk",
-            "created": call.created,
-            "model": job.model,
-        }
-        self._form = EventForm(self._chunk({"content": HOLE}))
+    kind = "chatcmpl"
+    object = "chat.completion.chunk"
 
-    def open(self) -> None:
-        """The status goes out before the first token, as vLLM's does: whoever waits sees that the request was taken."""
-        self._answer.head(200, EVENT_STREAM)
+    def prefilled(self, index: int, usage: Usage) -> None:
+        role = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
+        self._answer.send([event(self.chunk(index, role))])
 
-    def prefilled(self, usage: Usage) -> None:
-        self._answer.send([event(self._chunk({"role": "assistant", "content": ""}))])
+    def said(self, text: str, scored: Sequence[Scored] | None) -> dict[str, Any]:
+        return {"delta": {"content": text}, "logprobs": shown(scored, self._tokenizer)}
 
-    def tokens(self, pieces: Sequence[str]) -> None:
-        self._answer.send([self._form.fill(piece) for piece in pieces])
 
-    def finished(self, end: End) -> None:
-        last = [event(self._chunk({"content": ""}, end.reason))]
-        if self._options.include_usage:
-            last.append(event({**self._base, "choices": [], "usage": usage_object(end.usage)}))
-        self._answer.send([*last, DONE])
-        self._answer.end()
-
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        return {
-            **self._base,
-            "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}],
-        }
+def shown(scored: Sequence[Scored] | None, tokenizer: Tokenizer) -> dict[str, Any] | None:
+    return None if scored is None else chat_logprobs(scored, tokenizer)
 
 
 ROUTES = (Route("POST", "/v1/chat/completions", handle, generates=True),)

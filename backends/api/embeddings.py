@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from backends.contract import End, Job, Usage
+from backends.contract import End, Job, TokenLogprob, Usage
 from backends.face import Call, Route
 from backends.prompts import token_lists
-from backends.wire import read, send_json
+from backends.wire import internal_error, read, send_json
 
 
 class EmbeddingBody(msgspec.Struct, kw_only=True):
@@ -57,6 +57,10 @@ class Vectors:
         }
         send_json(self._call.answer, value)
 
+    def fail(self) -> None:
+        error = internal_error()
+        send_json(self._call.answer, error.openai(), error.status)
+
     def _shown(self, vector: Sequence[float]) -> Sequence[float] | str:
         """Numbers, or their little-endian 32-bit floats in base64, which is what OpenAI's client asks for by itself."""
         vector = vector[: self._body.dimensions]
@@ -74,10 +78,13 @@ class Vector:
 
     def prefilled(self, usage: Usage) -> None: ...
 
-    def tokens(self, pieces: Sequence[str]) -> None: ...
+    def tokens(self, pieces: Sequence[str], logprobs: Sequence[TokenLogprob] | None = None) -> None: ...
 
     def finished(self, end: End) -> None:
         self._together.set(self._index, end)
+
+    def failed(self) -> None:
+        self._together.fail()
 
 
 ROUTES = (Route("POST", "/v1/embeddings", handle, generates=True),)

@@ -4,13 +4,12 @@ import msgspec
 
 from backends.face import Call, Route
 from backends.metrics import METRICS_TYPE, metrics_text
-from backends.wire import ApiError, send_json
+from backends.wire import send_json
 
 
 def health(call: Call) -> None:
-    """An empty 200, as vLLM's; 503 until the worker is ready."""
-    if not call.face.ready():
-        raise ApiError(503, "Not ready.", "ServiceUnavailableError")
+    """An empty 200, as vLLM's; 503 until the worker is ready, and once it shuts down."""
+    call.face.check_ready()
     call.answer.whole(200, [], b"")
 
 

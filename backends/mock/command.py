@@ -38,6 +38,7 @@ def describe(parser: argparse.ArgumentParser, flags: Flags) -> None:
     add("--api-key", text, "key to ask for on the paths under /v1, as vLLM does")
     flags.switch("--api-key-everywhere", "ask for the key on every path, /health and /metrics too")
     add("--ready-after", number(), "seconds until /health and /ping are 200 and work is taken", 0.0)
+    add("--drain-seconds", number(), "how long running answers may go on after SIGTERM", 0.0)
     add("--fault", rules.rule_from_text, "a fault, see below; may repeat", action="append", metavar="RULE")
     add("--control-port", whole(1, 65535), "a second port for /faults and /stats, which no fault touches")
     add("--kv-events", text, "ZMQ endpoint for KV-cache events, such as tcp://127.0.0.1:5557", metavar="ENDPOINT")
@@ -60,6 +61,7 @@ async def serve(found: argparse.Namespace) -> int:
         worker.control.apply()
         serving.announce(f"prefix-worker mock listening on {worker.server.address}")
         await serving.until_told()
+        await serving.drain(worker.servers, worker.face, found.drain_seconds)
     finally:
         worker.close()
     return 0

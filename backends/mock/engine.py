@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backends.contract import End, FinishReason, Job, JobRefusedError, Sink, Stats, Usage
-from backends.mock.prose import Prose
+from backends.contract import End, FinishReason, Job, JobRefusedError, Sink, Stats, TokenLogprob, Usage
+from backends.mock.prose import Prose, logprob_of
 from backends.mock.schedule import Schedule, Step
 from backends.mock.timing import CostModel
 from backends.mock.tokenizer import MockTokenizer
@@ -52,6 +52,7 @@ class News:
 
     prefilled: Usage | None = None
     texts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     end: End | None = None
 
 
@@ -90,6 +91,8 @@ class MockSequence:
 
 
 class MockEngine:
+    has_logprobs = True
+
     def __init__(self, shape: Shape, cache: PrefixCache, time: Time) -> None:
         self.shape = shape
         self.cache = cache
@@ -206,6 +209,8 @@ class MockEngine:
             sequence.made += step.tokens
             self._generated += step.tokens
             news.texts += texts
+            if sequence.job.logprobs is not None:
+                news.logprobs += [logprob_of(token, sequence.job.logprobs) for token in ids]
         if step.over:
             news.end = self._end(sequence)
             self._retire(sequence, news.end.reason)
@@ -214,7 +219,7 @@ class MockEngine:
         if news.prefilled is not None and not sequence.deaf:
             sequence.sink.prefilled(news.prefilled)
         if news.texts and not sequence.deaf:
-            sequence.sink.tokens(news.texts)
+            sequence.sink.tokens(news.texts, None if sequence.job.logprobs is None else news.logprobs)
         if news.end is not None and not sequence.deaf:
             sequence.sink.finished(news.end)
 

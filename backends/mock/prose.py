@@ -8,11 +8,13 @@ As a model would, it goes on with words of its own: a prompt that ends with the 
 to the rest of it is answered with what comes next.
 """
 
+import math
 from array import array
 from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
+from backends.contract import TokenLogprob
 from backends.mock.tokenizer import MARKERS, cut
 
 PIECES = (
@@ -63,6 +65,12 @@ class Prose:
             ids.append(IDS[choice])
             texts.append(PIECES[choice])
         return ids, texts
+
+
+def logprob_of(token: int, wanted: int) -> TokenLogprob:
+    """The truth about how `take` chose this token: a new line is certain, and any piece is as likely as another."""
+    chances = ((NEWLINE, 0.0),) if token == NEWLINE else [(piece, -math.log(len(IDS))) for piece in IDS[:wanted]]
+    return TokenLogprob(token, 0.0 if token == NEWLINE else -math.log(len(IDS)), chances[:wanted])
 
 
 def _beginnings(prompt: Sequence[int]) -> list[int]:

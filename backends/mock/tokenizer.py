@@ -43,7 +43,13 @@ class MockTokenizer:
         return list(self._ids(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return b"".join(map(_bytes_of, ids)).decode("utf-8", "replace")
+        return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        if token in NAMES:
+            return NAMES[token].encode()
+        raw = token.to_bytes((token.bit_length() + 7) // 8 or 1, "big")
+        return raw[1:] if raw[0] == 1 and 2 <= len(raw) <= 5 else "\ufffd".encode()
 
     def chat(self, chat: Chat, *, open_answer: bool = True, open_turn: bool = False) -> list[int]:
         """Tools, then the turns in their order, each between a marker of its role and the end marker."""
@@ -70,10 +76,3 @@ def cut(text: str) -> tuple[int, ...]:
     return tuple(
         [int.from_bytes(b"\1" + piece, "big") for piece in PIECES.findall(text.encode("utf-8", "surrogatepass"))]
     )
-
-
-def _bytes_of(token: int) -> bytes:
-    if token in NAMES:
-        return NAMES[token].encode()
-    raw = token.to_bytes((token.bit_length() + 7) // 8 or 1, "big")
-    return raw[1:] if raw[0] == 1 and 2 <= len(raw) <= 5 else "\ufffd".encode()

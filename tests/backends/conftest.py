@@ -61,11 +61,8 @@ class Listener:
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
         self._now = now
-        self.heard: list[str] = []
-        self.times: list[float] = []
-        self.pieces: list[str] = []
-        self.usage: Any = None
-        self.end: Any = None
+        self.heard, self.times, self.pieces, self.logprobs = [], [], [], []
+        self.usage = self.end = None
 
     @property
     def text(self) -> str:
@@ -75,14 +72,18 @@ class Listener:
         self.heard.append("prefilled")
         self.usage = usage
 
-    def tokens(self, pieces: Any) -> None:
+    def tokens(self, pieces: Any, logprobs: Any = None) -> None:
         self.heard.append("tokens")
         self.pieces.extend(pieces)
+        self.logprobs.extend(logprobs or ())
         self.times.extend([self._now()] * len(pieces))
 
     def finished(self, end: Any) -> None:
         self.heard.append("finished")
         self.end = end
+
+    def failed(self) -> None:
+        self.heard.append("failed")
 
 
 class Inspected:

@@ -1,10 +1,16 @@
 """The console script."""
 
+import re
+import subprocess
+import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from backends import cli
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,8 +40,15 @@ def test_a_bad_command_line_is_2(arguments: list[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err
 
 
-def test_workers_are_found_by_their_folders() -> None:
-    """Every folder with a module `command`, and only these."""
+def test_commands_are_found_by_their_folders() -> None:
+    """Every folder with a module `command`, and only these; what has several words is written with hyphens."""
     found = cli.found_commands()
-    assert "mock" in found
+    assert {"mock", "medusa", "train-heads", "bench-decoding"} <= found.keys()
     assert "api" not in found
+    assert all(re.fullmatch("[a-z-]+", name) for name in found)
+
+
+def test_help_imports_no_engine() -> None:
+    """It answers without the extra that one of them needs."""
+    check = "import sys; from backends.cli import build_parser; build_parser([]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0

@@ -67,6 +67,23 @@ async def test_what_is_no_request_is_a_400_after_the_good_ones_and_the_end(mock:
     assert b'"code":400' in answer
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_beyond_the_limit_is_a_413_that_names_it_and_the_end(mock: Any, post: Any, chunked: bool) -> None:
+    """It is read to its end, so that the client hears the answer, and kept nowhere."""
+    worker = await mock()
+    worker.server.body_limit = 1000
+    fits = post("/tokenize", b'{"prompt":"' + b"a" * 987 + b'"}', close=False)
+    large = post("/tokenize", b"x" * 100_000, close=False)
+    if chunked:
+        head = b"POST /tokenize HTTP/1.1\r\nhost: w\r\ntransfer-encoding: chunked\r\n\r\n"
+        large = head + (b"3e8\r\n" + b"x" * 1000 + b"\r\n") * 100 + b"0\r\n\r\n"
+    answer = await worker.raw(fits + large + GET)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.count(b"HTTP/1.1") == 2
+    assert b"HTTP/1.1 413 " in answer
+    assert b"may have 1000 bytes" in answer
+
+
 async def test_an_old_client_is_answered_and_left(mock: Any, post: Any) -> None:
     worker = await mock()
     answer = await worker.raw(post("/v1/chat/completions", {**CHAT, "stream": True}, version="1.0"))

@@ -72,3 +72,51 @@ def test_closing_leaves_nothing_running(engine: Engine, listener: Any) -> None:
     engine.start(Job(model=engine.models[0], prompt=prompt(engine)), listener())
     engine.close()
     assert engine.stats().running == 0
+
+
+def test_a_sink_may_end_its_own_sequence_and_others_go_on(engine: Engine, listener: Any, fake_time: Any) -> None:
+    class Leaving(type(listener())):  # type: ignore[misc]
+        sequence: Any = None
+
+        def tokens(self, pieces: Any, logprobs: Any = None) -> None:
+            super().tokens(pieces, logprobs)
+            self.sequence.abort()
+
+    leaving, other = Leaving(), listener()
+    job = Job(model=engine.models[0], prompt=prompt(engine), max_tokens=3)
+    leaving.sequence = engine.start(job, leaving)
+    engine.start(job, other)
+    fake_time.pass_to(600)
+    assert leaving.heard == ["prefilled", "tokens"]
+    assert other.heard[-1] == "finished"
+    assert engine.stats().running == engine.stats().waiting == 0
+
+
+@pytest.mark.parametrize("wanted", [0, 2])
+def test_log_probabilities_come_with_every_piece_where_asked_for(
+    engine: Engine, listener: Any, fake_time: Any, wanted: int
+) -> None:
+    if not engine.has_logprobs:
+        pytest.skip("this engine has none")
+    asked, plain = listener(), listener()
+    for sink, logprobs in ((asked, wanted), (plain, None)):
+        engine.start(Job(model=engine.models[0], prompt=prompt(engine), max_tokens=3, logprobs=logprobs), sink)
+    fake_time.pass_to(600)
+    assert len(asked.logprobs) == len(asked.pieces)
+    assert plain.logprobs == []
+    for entry in asked.logprobs:
+        assert entry.logprob <= 0
+        assert len(entry.top) <= wanted
+        assert [logprob for _, logprob in entry.top] == sorted((logprob for _, logprob in entry.top), reverse=True)
+    said = b"".join(engine.tokenizer.token_bytes(entry.token_id) for entry in asked.logprobs)
+    assert said.decode() == asked.text == plain.text
+
+
+def test_the_bytes_of_a_texts_tokens_are_the_text(engine: Engine) -> None:
+    text = "A tide: Grüße, 潮 and 🌊."
+    ids = engine.tokenizer.encode(text)
+    assert b"".join(map(engine.tokenizer.token_bytes, ids)).decode() == text == engine.tokenizer.decode(ids)
+
+
+def test_ids_that_stand_for_nothing_are_no_error(engine: Engine) -> None:
+    engine.tokenizer.decode([2**40, 2**63 - 1])

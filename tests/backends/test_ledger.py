@@ -1,5 +1,6 @@
 """What became of the generations."""
 
+import asyncio
 from collections.abc import Callable
 
 from backends.ledger import Ledger
@@ -36,3 +37,16 @@ def test_one_cut_short_is_aborted_and_what_was_held_is_let_go_once() -> None:
     answer.over(complete=False)
     assert (ledger.finished, ledger.aborted, ledger.held, ledger.max_held) == (0, 1, 0, 1)
     assert repr(ledger) == "<Ledger 1 started, 0 finished, 1 aborted>"
+
+
+async def test_it_is_quiet_once_the_last_answer_has_ended() -> None:
+    ledger, answers = Ledger(), [Answer(), Answer()]
+    await ledger.quiet()
+    for answer in answers:
+        ledger.begin(answer)  # type: ignore[arg-type]
+    quiet = asyncio.ensure_future(ledger.quiet())
+    for answer in answers:
+        await asyncio.sleep(0)
+        assert not quiet.done()
+        answer.over(complete=False)
+    await quiet

@@ -74,3 +74,30 @@ async def test_stopping_cuts_what_is_in_progress(mock: Any, post: Any, eventuall
     assert not (await reader.read()).endswith(b"0\r\n\r\n")
     await eventually(lambda: worker.ledger.aborted == 1)
     writer.close()
+
+
+async def test_one_that_leaves_gives_its_port_back_and_keeps_its_connections(mock: Any) -> None:
+    """For good: nothing makes it listen again."""
+    worker = await mock()
+    assert (await worker.http.get("/health")).status_code == 200
+    worker.server.leave()
+    await worker.server.listen()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", worker.port))
+    assert (await worker.http.get("/health")).status_code == 200
+    with pytest.raises(ConnectionRefusedError):
+        await worker.connect()
+
+
+async def test_it_is_empty_once_the_last_connection_is_gone(mock: Any) -> None:
+    worker = await mock()
+    await worker.server.empty()
+    clients = [await worker.connect() for _ in range(2)]
+    empty = asyncio.ensure_future(worker.server.empty())
+    clients[0][1].close()
+    await asyncio.sleep(0.01)
+    assert not empty.done()
+    clients[1][1].close()
+    await empty
+    assert worker.server.connections == set()

@@ -31,6 +31,12 @@ def test_a_wrong_field_is_named_and_unknown_ones_are_ignored() -> None:
     assert caught.value.param == "name"
 
 
+def test_a_wrong_field_may_be_no_unicode_either() -> None:
+    with pytest.raises(ApiError) as caught:
+        read({"name": "x", "items": "\ud800"}, Shape)
+    assert caught.value.status == 400
+
+
 def test_text_that_is_no_unicode_is_written_escaped() -> None:
     assert json.loads(encode({"a": "\ud800"})) == {"a": "\ud800"}
     assert encode({"a": "é"}) == '{"a":"é"}'.encode()

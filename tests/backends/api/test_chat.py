@@ -77,7 +77,7 @@ async def test_tools_come_first_in_the_prompt(mock: Any) -> None:
 
 async def test_the_newer_name_of_the_limit_counts_too(mock: Any) -> None:
     worker = await mock()
-    answer = (await worker.chat(max_completion_tokens=3, n=2, unknown_field={"a": [1]})).json()
+    answer = (await worker.chat(max_completion_tokens=3, max_tokens=9, unknown_field={"a": [1]})).json()
     assert answer["usage"]["completion_tokens"] == 3
 
 
@@ -153,3 +153,36 @@ async def test_an_answer_is_gone_on_with_or_opened_and_not_both(mock: Any) -> No
     got = await worker.ask("/v1/chat/completions", {"messages": MESSAGES, "continue_final_message": True})
     assert got.status_code == 400
     assert got.json()["error"]["param"] == "continue_final_message"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 1.5}, "n"),
+        ({"stop": ""}, "stop"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"seed": 2**70}, "seed"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_tokens"),
+    ],
+)
+async def test_what_cannot_be_sampled_is_a_400_that_names_the_field(mock: Any, fields: Any, param: str) -> None:
+    worker = await mock()
+    answer = await worker.chat(**fields)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+    assert worker.ledger.started == 0
+
+
+async def test_null_is_as_good_as_nothing(mock: Any) -> None:
+    worker = await mock()
+    names = ("temperature", "top_p", "n", "stop", "seed", "logprobs", "top_logprobs", "max_tokens", "stream")
+    assert (await worker.chat(**dict.fromkeys(names))).json() | {"id": 0} == (await worker.chat()).json() | {"id": 0}

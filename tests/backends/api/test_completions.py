@@ -74,3 +74,55 @@ async def test_a_prompt_beyond_the_models_length_is_a_400(mock: Any) -> None:
         answer = await worker.ask("/v1/completions", body)
         assert answer.status_code == 400
         assert "maximum context length is 10" in answer.json()["error"]["message"]
+
+
+async def test_each_prompt_has_its_choices_side_by_side_and_counts_once(mock: Any) -> None:
+    worker = await mock()
+    prompts = ["a tide", "a rock of another length"]
+    alone = [(await worker.ask("/v1/completions", {"prompt": prompt, "max_tokens": 3})).json() for prompt in prompts]
+    both = (await worker.ask("/v1/completions", {"prompt": prompts, "max_tokens": 3, "n": 2})).json()
+    texts = [one["choices"][0]["text"] for one in alone]
+    assert [choice["text"] for choice in both["choices"]] == [texts[0], texts[0], texts[1], texts[1]]
+    assert [choice["index"] for choice in both["choices"]] == [0, 1, 2, 3]
+    assert both["usage"]["prompt_tokens"] == sum(one["usage"]["prompt_tokens"] for one in alone)
+    assert both["usage"]["completion_tokens"] == 12
+
+
+async def test_each_choice_stops_for_itself(mock: Any, events_of: Any) -> None:
+    """One ends at the stop string, the other goes on to its length; streamed as whole."""
+    worker = await mock()
+    prompts = ["a tide", "a rock"]
+    whole = (await worker.ask("/v1/completions", {"prompt": prompts, "max_tokens": 6})).json()
+    first, second = (choice["text"] for choice in whole["choices"])
+    stop = next(first[at : at + 4] for at in range(len(first)) if first[at : at + 4] not in second)
+    body = {"prompt": prompts, "max_tokens": 6, "stop": stop}
+    stopped = (await worker.ask("/v1/completions", body)).json()["choices"]
+    assert [choice["text"] for choice in stopped] == [first[: first.index(stop)], second]
+    assert [choice["finish_reason"] for choice in stopped] == ["stop", "length"]
+    assert [choice["stop_reason"] for choice in stopped] == [stop, None]
+    texts = ["", ""]
+    for event in events_of((await worker.ask("/v1/completions", {**body, "stream": True})).text)[:-1]:
+        texts[event["choices"][0]["index"]] += event["choices"][0]["text"]
+    assert texts == [choice["text"] for choice in stopped]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_are_lists_beside_the_text(mock: Any, events_of: Any, stream: bool) -> None:
+    worker = await mock()
+    body = {"prompt": "a tide", "max_tokens": 4, "logprobs": 1, "stream": stream}
+    answer = await worker.ask("/v1/completions", body)
+    choices = [event["choices"][0] for event in events_of(answer.text)[:-1]] if stream else answer.json()["choices"]
+    found = [choice["logprobs"] for choice in choices if choice["logprobs"] is not None]
+    tokens = [token for one in found for token in one["tokens"]]
+    assert "".join(tokens) == "".join(choice["text"] for choice in choices)
+    assert [offset for one in found for offset in one["text_offset"]] == [0, 1, 5, 9]
+    assert found[0]["token_logprobs"][0] == 0.0
+    assert all(token in top for one in found for token, top in zip(one["tokens"], one["top_logprobs"], strict=True))
+
+
+@pytest.mark.parametrize("logprobs", [-1, 6, True, "2"])
+async def test_a_wish_for_log_probabilities_that_makes_no_sense_is_a_400(mock: Any, logprobs: Any) -> None:
+    worker = await mock()
+    answer = await worker.ask("/v1/completions", {"prompt": "a", "logprobs": logprobs})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "logprobs"

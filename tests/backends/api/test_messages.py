@@ -80,3 +80,31 @@ async def test_anthropics_key_header_is_a_key_too(mock: Any) -> None:
     worker = await mock("--api-key", "k")
     assert (await worker.ask("/v1/messages", BODY)).status_code == 401
     assert (await worker.ask("/v1/messages", BODY, headers={"x-api-key": "k"})).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stop_sequence_ends_the_message_and_is_named(mock: Any, stream: bool) -> None:
+    worker = await mock()
+    text = (await worker.ask("/v1/messages", {**BODY, "max_tokens": 8})).json()["content"][0]["text"]
+    stop = text[10:14]
+    body = {**BODY, "max_tokens": 100, "stop_sequences": ["not in it", stop], "stream": stream}
+    answer = await worker.ask("/v1/messages", body)
+    if stream:
+        events = named_events(answer.text)
+        said = "".join(value["delta"]["text"] for name, value in events if name == "content_block_delta")
+        end, usage = events[-2][1]["delta"], events[-2][1]["usage"]
+    else:
+        said, end, usage = answer.json()["content"][0]["text"], answer.json(), answer.json()["usage"]
+    assert said == text[: text.index(stop)]
+    assert (end["stop_reason"], end["stop_sequence"]) == ("stop_sequence", stop)
+    assert usage["output_tokens"] == (text.index(stop) + len(stop) + 3) // 4
+
+
+@pytest.mark.parametrize(
+    "fields", [{"temperature": 3}, {"top_p": 0}, {"stop_sequences": [""]}, {"stop_sequences": "a"}]
+)
+async def test_what_cannot_be_sampled_is_a_400_here_too(mock: Any, fields: Any) -> None:
+    worker = await mock()
+    answer = await worker.ask("/v1/messages", {**BODY, **fields})
+    assert answer.status_code == 400
+    assert next(iter(fields)) in answer.json()["error"]["message"]

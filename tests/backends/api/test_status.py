@@ -14,9 +14,9 @@ async def test_health_is_an_empty_200_once_ready(mock: Any) -> None:
 
 async def test_until_ready_health_and_work_are_503_and_the_rest_answers(mock: Any) -> None:
     worker = await mock("--ready-after", "1000")
-    assert (await worker.http.get("/health")).status_code == 503
-    assert (await worker.http.get("/ping")).status_code == 503
-    assert (await worker.chat()).status_code == 503
+    for answer in (await worker.http.get("/health"), await worker.http.get("/ping"), await worker.chat()):
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
     assert (await worker.http.get("/v1/models")).status_code == 200
     assert (await worker.http.get("/metrics")).status_code == 200
 

@@ -41,6 +41,18 @@ def test_a_signal_is_a_clean_end_even_with_work_in_progress(process: Any, number
         assert worker.end(number) == (0, "", "")
 
 
+def test_with_time_to_drain_running_answers_are_finished(process: Any) -> None:
+    worker = process("--drain-seconds", "60", "--decode-tokens-per-second", "2")
+    body = b'{"prompt":"a","stream":true,"max_tokens":40}'
+    with socket.create_connection(("127.0.0.1", worker.port), timeout=20) as client:
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: w\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        received = client.recv(65536)
+        assert worker.end() == (0, "", "")
+        while data := client.recv(65536):
+            received += data
+    assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
 def test_a_taken_port_is_one_clear_line(process: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -179,7 +179,7 @@ def test_everything_returns_to_zero(work: list[tuple[float, int, int, bool]]) ->
     engine = MockEngine(Shape(cost=cost, max_running=2), PrefixCache(8, 4), Time(lambda: moment, later))
 
     class Quiet:
-        prefilled = tokens = finished = staticmethod(lambda _: None)
+        prefilled = tokens = finished = staticmethod(lambda *_: None)
 
     for when, length, count, leaves in sorted(work):
         moment = when

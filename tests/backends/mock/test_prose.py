@@ -1,9 +1,13 @@
 """The mock's words."""
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.mock.prose import IDS, PIECES, Prose
+from backends.contract import TokenLogprob
+from backends.mock.prose import IDS, NEWLINE, PIECES, Prose, logprob_of
 from backends.mock.tokenizer import MARKERS, MockTokenizer
 
 TOKENIZER = MockTokenizer()
@@ -59,3 +63,13 @@ def test_in_a_chat_it_goes_on_after_the_marker() -> None:
     ids = [MARKERS["assistant"]]
     whole = Prose(0, ids).take(9)[0]
     assert Prose(0, ids + whole[:4]).take(5)[0] == whole[4:]
+
+
+def test_log_probabilities_are_those_of_the_dice() -> None:
+    """A line that must be opened is certain; of the pieces each is as likely as another."""
+    assert logprob_of(NEWLINE, 2).top == ((NEWLINE, 0.0),)
+    every = logprob_of(IDS[5], len(IDS))
+    assert sum(math.exp(logprob) for _, logprob in every.top) == pytest.approx(1)
+    assert len(dict(every.top)) == len(PIECES)
+    assert logprob_of(IDS[5], 0).top == []
+    assert logprob_of(NEWLINE, 0) == TokenLogprob(NEWLINE, 0.0, ())
