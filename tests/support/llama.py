@@ -48,11 +48,11 @@ def is_intact() -> bool:
 
 
 @contextmanager
-def llama_servers(count: int, cache_tokens: int) -> Iterator[list[str]]:
+def llama_servers(count: int, cache_tokens: int, model: Path = MODEL) -> Iterator[list[str]]:
     """The addresses of fresh servers, each remembering prompts of so many tokens in all."""
     mib = max(1, cache_tokens * BYTES_A_TOKEN >> 20)
     with ExitStack() as stack:
-        programs = [stack.enter_context(running("tests.support.llama", str(MODEL), str(mib))) for _ in range(count)]
+        programs = [stack.enter_context(running("tests.support.llama", str(model), str(mib))) for _ in range(count)]
         urls = [program.url for program in programs]
         for url in urls:
             until(lambda url=url: httpx.get(f"{url}/health").status_code == 200)  # type: ignore[misc]
