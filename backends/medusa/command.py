@@ -3,10 +3,10 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from backends import serving
+from backends.extras import complaint
 from backends.face import Access
 from backends.flags import Flags, number, text, whole
 from backends.kv_events import MissingExtraError
@@ -14,7 +14,6 @@ from backends.medusa.assembly import MedusaWorker
 from backends.medusa.plan import DEVICES, DTYPES, Load, LoadError, Plan
 
 HELP = "a real small model: continuous batching, a prefix KV cache and parallel decoding"
-EXTRA = ("torch", "tokenizers", "gguf", "safetensors")
 DEFAULT_MODEL = "smollm2-135m"
 ABOUT = """
 It listens at once and answers 503 until the model is loaded. With --dtype float32 parallel decoding gives the very
@@ -67,10 +66,9 @@ def describe(parser: argparse.ArgumentParser, flags: Flags) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    missing = [name for name in EXTRA if find_spec(name) is None]
-    if missing:
-        serving.complain(f"prefix-worker medusa needs the extra medusa: {', '.join(missing)} cannot be found; "
-                         "pip install 'prefix-router[medusa]'")  # fmt: skip
+    missing = complaint("prefix-worker medusa")
+    if missing is not None:
+        serving.complain(missing)
         return 1
     return serving.run(lambda: serve(found))
 

@@ -11,14 +11,12 @@ token.
 What adds to the hidden state starts as zeros: an untrained head says what the base says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
-
-EMBEDDING_GAIN = 8.0  # the base's embedding rows are short beside its hidden states; learned from here
 
 Weights = Mapping[str, Tensor]
 MakeLinear = Callable[[Tensor], Callable[[Tensor], Tensor]]
@@ -68,7 +66,8 @@ class MedusaHeads:
 
 
 class HydraHeads:
-    """s_k = s_{k-1} + down(SiLU(gate x) * up x), x = [s_{k-1}; the embedded token before; for head 1 the taps too]."""
+    """s_k = s_{k-1} + down(SiLU(gate x) * up x), x = [s_{k-1}; the embedded token before; for head 1 the taps too],
+    each part normed to one size, or the states would grow from head to head."""
 
     kind: ClassVar[str] = "hydra"
 
@@ -76,12 +75,11 @@ class HydraHeads:
         self.depth = sum(name.startswith("down.") for name in weights)
         self._gate_up = [linear(weights[f"gate_up.{index}"]) for index in range(self.depth)]
         self._down = [linear(weights[f"down.{index}"]) for index in range(self.depth)]
-        self._gain = weights["gain"]
 
     @staticmethod
     def fresh(width: int, depth: int, taps: int, inner: int) -> dict[str, Tensor]:
         """Weights to train from. `inner`: the width inside a head."""
-        weights = {"gain": torch.tensor(EMBEDDING_GAIN)}
+        weights = {}
         for index in range(depth):
             size = width * (2 + taps) if index == 0 else width * 2
             weights[f"gate_up.{index}"] = torch.randn(2 * inner, size) * size**-0.5
@@ -90,13 +88,13 @@ class HydraHeads:
 
     def first(self, states: Tensor, root: Tensor) -> Tensor:
         hidden, taps = states[:, 0], states[:, 1:]
-        seen = F.rms_norm(taps, (taps.shape[-1],)).flatten(1)  # the residual stream grows from layer to layer
-        return self._step(0, hidden, torch.cat([hidden, root * self._gain, seen], -1))
+        return self._step(0, hidden, [hidden, root, *taps.unbind(1)])
 
     def next(self, index: int, state: Tensor, states: Tensor, token: Tensor) -> Tensor:
-        return self._step(index, state, torch.cat([state, token * self._gain], -1))
+        return self._step(index, state, [state, token])
 
-    def _step(self, index: int, state: Tensor, x: Tensor) -> Tensor:
+    def _step(self, index: int, state: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        x = torch.cat([F.rms_norm(part, part.shape[-1:]) for part in parts], -1)
         gate, up = self._gate_up[index](x).chunk(2, -1)
         return state + self._down[index](F.silu(gate) * up)
 

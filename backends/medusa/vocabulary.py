@@ -32,6 +32,8 @@ class Vocabulary:
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         self.core = core
+        self._literal = tokenizers.Tokenizer.from_str(core.to_str())
+        self._literal.encode_special_tokens = True
         end = core.token_to_id(END_OF_TURN)
         if end is None:
             raise ModelFileError(f"the vocabulary has no {END_OF_TURN}: this is not a chat model of the ChatML kind")
@@ -39,10 +41,12 @@ class Vocabulary:
         self.size = core.get_vocab_size()
         self.control = frozenset(place for place, token in core.get_added_tokens_decoder().items() if token.special)
 
-    def encode(self, text: str) -> list[int]:
-        """A lone surrogate, which JSON can carry and UTF-8 cannot, is read as U+FFFD."""
+    def encode(self, text: str, *, literal: bool = False) -> list[int]:
+        """A lone surrogate, which JSON can carry and UTF-8 cannot, is read as U+FFFD. `literal`: a control token's name
+        in the text is text, and no control token."""
         whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        ids: list[int] = self.core.encode(whole, add_special_tokens=False).ids
+        core = self._literal if literal else self.core
+        ids: list[int] = core.encode(whole, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -57,7 +61,8 @@ class Vocabulary:
     def chat(self, chat: Chat, *, open_answer: bool = True, open_turn: bool = False) -> list[int]:
         """The frame is encoded part by part, so that a conversation's ids begin with those of its earlier turns.
 
-        Tools come first, in the system turn, since every chat template prints them there.
+        Tools come first, in the system turn, since every chat template prints them there. What a turn says cannot end
+        it: control tokens come from the frame alone, where the model's own template would take them from the text too.
         """
         turns = [(turn.role, turn.text) for turn in chat.turns]
         if not turns or turns[0][0] != "system":
@@ -66,7 +71,8 @@ class Vocabulary:
             turns[0] = ("system", "\n".join([*chat.tools, turns[0][1]]))
         ids: list[int] = []
         for index, (role, text) in enumerate(turns):
-            ids += self.encode(f"<|im_start|>{role}\n") + self.encode(text)
+            ids += [*self.encode("<|im_start|>"), *self.encode(f"{role}\n", literal=True)]
+            ids += self.encode(text, literal=True)
             if not (open_turn and index == len(turns) - 1):
                 ids += self.encode(f"{END_OF_TURN}\n")
         if open_answer and not open_turn:

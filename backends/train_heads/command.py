@@ -2,11 +2,11 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends import serving
+from backends.extras import complaint
 from backends.flags import Flags, number, whole
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ EXAMPLES = """examples:
   prefix-worker train-heads --work heads --only heads --out mine.safetensors
   prefix-worker medusa --heads mine.safetensors
 """
-NEEDS = ("torch", "safetensors", "tokenizers", "gguf")
 KINDS = ("hydra", "medusa")
 STAGES = ("answers", "heads")
 INTERRUPTED = 130
@@ -79,15 +78,12 @@ def describe(parser: argparse.ArgumentParser, flags: Flags) -> None:
 def run(found: argparse.Namespace) -> int:
     complaints = faults(found)
     if complaints:
-        for complaint in complaints:
-            serving.complain(complaint)
+        for fault in complaints:
+            serving.complain(fault)
         return 2
-    lacking = [name for name in NEEDS if find_spec(name) is None]
-    if lacking:
-        serving.complain(
-            f"train-heads needs {', '.join(lacking)}: make .venv/.medusa, or "
-            "pip install --no-deps -r requirements-medusa.lock"
-        )
+    missing = complaint("prefix-worker train-heads")
+    if missing is not None:
+        serving.complain(missing)
         return 1
     try:
         return made(found)

@@ -56,6 +56,24 @@ HISTOGRAMS: dict[str, set[str]] = {
 METRICS = {f"prefix_router_{name}": labels for name, labels in COUNTERS_AND_GAUGES.items()} | {
     f"prefix_router_{name}{ending}": labels | {"le"} for name, labels in HISTOGRAMS.items() for ending in HISTOGRAM
 }
+# What the worker with a real model says of its decoding; a mock has none of these.
+DECODING: dict[str, set[str]] = {
+    "vllm:spec_decode_num_drafts_total": set(),
+    "vllm:spec_decode_num_draft_tokens_total": set(),
+    "vllm:spec_decode_num_accepted_tokens_total": set(),
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total": {"position"},
+    "prefix_worker_steps_total": {"rows"},
+    "prefix_worker_row_steps_total": {"rows"},
+    "prefix_worker_step_nodes_total": {"rows"},
+    "prefix_worker_step_tokens_total": {"rows"},
+    "prefix_worker_step_seconds_total": {"rows"},
+    "prefix_worker_drafts_total": {"rows"},
+    "prefix_worker_draft_seconds_total": {"rows"},
+    "prefix_worker_guesses_tried_total": {"source", "depth"},
+    "prefix_worker_guesses_right_total": {"source", "depth"},
+    "prefix_worker_drafting_gain": {"rows"},
+}
+NAMED = METRICS | {name: labels | {"model_name", "worker"} for name, labels in DECODING.items()}
 ADDED_BY_PROMETHEUS = {"job", "instance"}
 
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\s*(?:\{([^}]*)\})?")
@@ -81,7 +99,7 @@ def unknown_in(expression: str) -> list[str]:
         if name == "up":
             allowed: set[str] | None = ADDED_BY_PROMETHEUS
         else:
-            allowed = METRICS[name] | ADDED_BY_PROMETHEUS if name in METRICS else None
+            allowed = NAMED[name] | ADDED_BY_PROMETHEUS if name in NAMED else None
         if allowed is None:
             faults.append(f"no metric {name}")
         else:

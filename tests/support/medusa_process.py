@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ class Process:
     def until_loaded(self) -> "Process":
         while self.http.get("/health").status_code != 200:
             assert self.popen.poll() is None, self.err
+            time.sleep(0.05)  # it has the core for itself meanwhile
         return self
 
     def chat(self, text: str, **fields: Any) -> Any:

@@ -105,10 +105,12 @@ def holds_nothing(running: Running) -> bool:
     return free and (stats.running, stats.waiting, stats.kv_usage) == (0, 0, 0.0) and not running.busy
 
 
-def tiny_engine(listener: Listener | None = None, **running: Any) -> MedusaEngine:
-    """To be closed. It serves `tiny` and `other`, 160 tokens at most."""
-    limits = Limits(max_model_len=160, vocabulary=TOKENS, end=bytewise().end)
-    soon = asyncio.get_running_loop().call_soon_threadsafe
+def tiny_engine(
+    listener: Listener | None = None, soon: Callable[..., Any] | None = None, most: int = 160, **running: Any
+) -> MedusaEngine:
+    """To be closed. It serves `tiny` and `other`, `most` tokens at most, and reports to this loop, or to `soon`."""
+    limits = Limits(max_model_len=most, vocabulary=TOKENS, end=bytewise().end)
+    soon = soon or asyncio.get_running_loop().call_soon_threadsafe
     return MedusaEngine(running_of(**running), bytewise(), limits, ("tiny", "other"), soon, lambda: 1, listener)
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from backends import cli
 from backends.cli import build_parser
-from backends.medusa.command import EXTRA, plan_of
+from backends.extras import TORCH
+from backends.medusa.command import plan_of
 from backends.medusa.plan import Plan
 from tests.support.medusa_process import PATIENCE, ROOT, Process, process
 from tests.support.tiny_worker import saved
@@ -205,4 +206,4 @@ def test_flags_become_a_plan() -> None:
 def test_without_flags_the_plan_is_the_plain_one_on_its_usual_port() -> None:
     plan, plain = planned(), Plan(port=9001)
     assert plan == plain
-    assert "torch" in EXTRA
+    assert "torch" in TORCH

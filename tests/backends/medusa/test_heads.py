@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from backends.medusa.heads import EMBEDDING_GAIN, KINDS, HydraHeads, MedusaHeads, unrolled
+from backends.medusa.heads import KINDS, HydraHeads, MedusaHeads, unrolled
 
 WIDTH, DEPTH, TAPS, INNER, ROWS = 12, 3, 2, 5, 4
 
@@ -39,18 +39,22 @@ def test_a_medusa_head_is_one_residual_block_on_the_hidden_state_alone() -> None
 
 def test_hydra_heads_build_on_each_other_and_see_the_tokens_before() -> None:
     weights = random_weights("hydra")
-    taps = STATES[:, 1:]
-    normed = taps / (taps.square().mean(-1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
-    state, beside = STATES[:, 0], normed.flatten(1)
+    state, beside = STATES[:, 0], normed(STATES[:, 1:]).flatten(1)
     for index, found in enumerate(unrolled(HydraHeads(weights), STATES, TOKENS)):
-        x = torch.cat([state, TOKENS[:, index] * weights["gain"], beside], -1)
+        x = torch.cat([normed(state), normed(TOKENS[:, index]), beside], -1)
         gate, up = (x @ weights[f"gate_up.{index}"].T).split(INNER, -1)
         state, beside = state + (F.silu(gate) * up) @ weights[f"down.{index}"].T, torch.empty(ROWS, 0)
         torch.testing.assert_close(found, state)
 
 
-def test_a_hydra_head_starts_out_with_the_embedding_as_long_as_the_states() -> None:
-    assert float(HydraHeads.fresh(WIDTH, DEPTH, TAPS, INNER)["gain"]) == EMBEDDING_GAIN
+def normed(x: torch.Tensor) -> torch.Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
+
+
+def test_what_a_hydra_head_adds_does_not_grow_with_the_state_before() -> None:
+    heads = HydraHeads(random_weights("hydra"))
+    added = [heads.next(1, size * STATES[:, 0], STATES, TOKENS[:, 1]) - size * STATES[:, 0] for size in (1, 100)]
+    torch.testing.assert_close(*added, rtol=1e-2, atol=1e-3)
 
 
 def test_medusa_heads_do_not_look_at_tokens_and_hydra_heads_look_back_only() -> None:

@@ -8,6 +8,7 @@ from backends.contract import Stats
 from backends.medusa.metrics import Acceptance, acceptance_of, bucket, decoding_text
 from backends.medusa.tally import Tally
 from backends.metrics import metrics_text
+from tests.support.deployment import DECODING
 from tests.support.tiny_worker import run_of, running_of, told
 
 
@@ -28,6 +29,12 @@ def seen() -> Acceptance:
     tally.tried.update({("heads", 1): 6, ("heads", 2): 3, ("lookup", 1): 4})
     tally.right.update({("heads", 1): 3, ("heads", 2): 1, ("lookup", 1): 2})
     return Acceptance(tally, {1: 1.4})
+
+
+def test_every_name_and_label_that_a_dashboard_may_use_is_exported_and_no_other() -> None:
+    families = text_string_to_metric_families(decoding_text("m", seen()))
+    labels = {sample.name: set(sample.labels) - {"model_name"} for family in families for sample in family.samples}
+    assert labels == DECODING
 
 
 def test_what_vllm_has_a_name_for_has_that_name() -> None:

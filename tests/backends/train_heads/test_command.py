@@ -1,6 +1,5 @@
 """`prefix-worker train-heads` as users start it."""
 
-import builtins
 import json
 import subprocess
 import sys
@@ -96,7 +95,7 @@ def test_a_stop_is_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_extra_one_line_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "torch" else builtins.object)
+    monkeypatch.setitem(sys.modules, "torch", None)
     assert started("--work", tmp_path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "torch" in line
