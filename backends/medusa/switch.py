@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 LEAST_GAIN = 1.03  # tokens a second, against plain decoding
 KEPT = 0.97  # of what is known, after each step: the last 30 or so decide
-TRIAL = 16  # steps of drafting before it is judged
+TRIAL, LEAST_STEPS = 32, 4  # rows' steps of drafting before it is judged, and steps: many rows show soon what one cannot
 SHORTEST_REST, LONGEST_REST = 64, 1024  # steps of plain decoding before another trial; doubled by each that fails
 
 
@@ -46,7 +46,7 @@ class Switch:
         judgement.plain = KEPT * judgement.plain + plain
         judgement.took = KEPT * judgement.took + took
         judgement.tried += 1
-        if judgement.tried < TRIAL:
+        if judgement.tried < trial(rows):
             return
         if judgement.gain >= LEAST_GAIN:
             judgement.rest = SHORTEST_REST
@@ -60,6 +60,11 @@ class Switch:
 
     def _of(self, rows: int) -> Judgement:
         return self._by_rows.setdefault(bucket(rows), Judgement())
+
+
+def trial(rows: int) -> int:
+    """Steps of drafting, at this number of rows, before it is judged."""
+    return max(LEAST_STEPS, -(-TRIAL // max(1, rows)))
 
 
 def bucket(rows: int) -> int:

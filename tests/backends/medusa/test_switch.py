@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.medusa.switch import LEAST_GAIN, LONGEST_REST, SHORTEST_REST, TRIAL, Switch
+from backends.medusa.switch import LEAST_GAIN, LONGEST_REST, SHORTEST_REST, Switch, trial
 
 
 def until_off(switch: Switch, rows: int, gain: float, most: int = 1000) -> int:
@@ -33,13 +33,13 @@ def test_it_is_on_at_first_and_stays_on_while_it_pays() -> None:
 
 @given(st.floats(0.01, 1.02), st.integers(1, 64))
 def test_it_goes_off_after_a_trial_that_did_not_pay(gain: float, rows: int) -> None:
-    assert until_off(Switch(), rows, gain) == TRIAL
+    assert until_off(Switch(), rows, gain) == trial(rows)
 
 
 def test_it_goes_off_when_it_ceases_to_pay() -> None:
     switch = Switch()
     until_off(switch, 1, 1.5, 200)
-    assert TRIAL < until_off(switch, 1, 0.9) < 100
+    assert 5 < until_off(switch, 1, 0.9) < 100
 
 
 def test_one_bad_step_does_not_end_it() -> None:
@@ -52,7 +52,7 @@ def test_one_bad_step_does_not_end_it() -> None:
 def test_it_rests_twice_as_long_each_time_up_to_a_limit() -> None:
     switch, rests = Switch(), []
     for _ in range(7):
-        assert until_off(switch, 8, 0.9) == TRIAL
+        assert until_off(switch, 8, 0.9) == trial(8)
         rests.append(resting(switch, 8))
     assert rests == [SHORTEST_REST, 128, 256, 512, LONGEST_REST, LONGEST_REST, LONGEST_REST]
 
@@ -62,7 +62,7 @@ def test_a_trial_that_paid_makes_the_next_rest_short_again() -> None:
     for _ in range(3):
         until_off(switch, 8, 0.9)
         resting(switch, 8)
-    until_off(switch, 8, 1.5, TRIAL)
+    until_off(switch, 8, 1.5, trial(8))
     until_off(switch, 8, 0.1)
     assert resting(switch, 8) == SHORTEST_REST
 
@@ -88,3 +88,7 @@ def test_a_long_step_weighs_as_much_as_its_time() -> None:
         switch.learn(1, 1.0, 1.0)
         switch.learn(1, 4.0, 2.0)
     assert switch.gain(1) == pytest.approx(5 / 3, rel=0.02)
+
+
+def test_many_rows_are_judged_after_fewer_steps_than_one() -> None:
+    assert [trial(rows) for rows in (1, 2, 4, 8, 16, 64)] == [32, 16, 8, 4, 4, 4]
