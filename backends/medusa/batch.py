@@ -15,15 +15,14 @@ from backends.medusa.budget import Choice, everything, share
 from backends.medusa.candidates import Candidates
 from backends.medusa.costs import Costs
 from backends.medusa.decoding import Decoding, Request, Work
-from backends.medusa.drafting import Draft, Drafter
+from backends.medusa.drafting import Drafter
 from backends.medusa.kv import Pass, Slab
 from backends.medusa.model import Llama
+from backends.medusa.reach import Reach
 from backends.medusa.sampling import Logprobs, logprobs_of
 from backends.medusa.switch import Switch
 from backends.medusa.tally import Tally
 from backends.medusa.trust import Trust
-
-SMALLEST_FLOOR, LARGEST_FLOOR = 0.02, 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ class Batch:
         self.settings = settings or Settings()
         self.rows: list[Decoding] = []
         self.costs, self.switch, self.trust, self.tally = costs, Switch(), Trust(), Tally()
-        self._clock, self._floor = clock, SMALLEST_FLOOR
+        self._clock, self._reach = clock, Reach()
 
     def join(self, request: Request, computed: int = 0, seat: int | None = None) -> Decoding:
         """A new row; the first `computed` tokens of its prompt lie at `seat` already, but not all: the last one's state
@@ -124,14 +123,16 @@ class Batch:
         draft, drafted = None, 0.0
         if self.drafter is not None and (self.settings.always or self.switch.on(len(rows))):
             states = torch.stack([row.states for row in rows if row.states is not None])
-            draft = self.drafter.draft(states, [row.root for row in rows], 0.0 if self.settings.whole else self._floor)
+            limits = (0.0, 0.0) if self.settings.whole else (self._reach.floor, self._reach.worth)
+            draft = self.drafter.draft(states, [row.root for row in rows], *limits)
             drafted = self._clock() - began
         tree = self.drafter.tree if self.drafter is not None else None
         candidates = [
             row.propose(tree, draft, index, self.trust, look=self.settings.look) for index, row in enumerate(rows)
         ]
         choice = self._share(candidates, rows, prompt_tokens, drafted)
-        self._lower(draft, candidates, choice)
+        if draft is not None:
+            self._reach.learn(draft, drafted, choice.rate, least_of(candidates, choice))
         return list(zip(candidates, choice.kept, strict=True)), drafted
 
     def _share(
@@ -146,15 +147,6 @@ class Batch:
             spent=drafted,
             most=max(self.settings.most_nodes, len(rows)),
         )
-
-    def _lower(self, draft: Draft | None, candidates: Sequence[Candidates], choice: Choice) -> None:
-        """Sets where the next draft may stop: well under the least probable node that was worth its time."""
-        if draft is None:
-            return
-        least = min(
-            (row.scores[node] for row, kept in zip(candidates, choice.kept, strict=True) for node in kept), default=1.0
-        )
-        self._floor = min(LARGEST_FLOOR, max(SMALLEST_FLOOR, least / 2))
 
     def _forward(self, works: Sequence[Work]) -> tuple[Tensor, Tensor]:
         """One pass over all works: hidden states [N, D], and all that heads may see [N, S, D]."""
@@ -214,6 +206,11 @@ class Batch:
         if drafted:
             plain = self.costs.step(len(rows), len(rows), context) * tokens / len(rows)
             self.switch.learn(len(rows), plain, believed + drafted)
+
+
+def least_of(candidates: Sequence[Candidates], choice: Choice) -> float:
+    """The smallest probability among the nodes that are verified."""
+    return min(row.scores[node] for row, kept in zip(candidates, choice.kept, strict=True) for node in kept)
 
 
 def mean_length(rows: Sequence[Decoding]) -> float:

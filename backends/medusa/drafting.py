@@ -19,10 +19,12 @@ BLOCK = 128  # ids that are looked at together when the best guesses are sought
 
 @dataclass(slots=True)
 class Draft:
-    """One row a request, one column a tree node; column 0 is the root. A node that was not drafted has score 0."""
+    """One row a request, one column a tree node; column 0 is the root. A node that was not drafted has score 0.
+    `levels`: depths at which heads ran."""
 
     tokens: list[list[int]]
     scores: list[list[float]] = field(default_factory=list)
+    levels: int = 0
 
 
 class Drafter:
@@ -44,9 +46,10 @@ class Drafter:
             raise ValueError(f"the tree asks for more guesses than the {len(ids)} tokens that the heads can say")
 
     @torch.no_grad()
-    def draft(self, states: Tensor, roots: Sequence[int], floor: float = 0.0) -> Draft:
+    def draft(self, states: Tensor, roots: Sequence[int], floor: float = 0.0, worth: float = 0.0) -> Draft:
         """states [R, S, D], the base's where it predicted the roots. A node whose probability is not above `floor` is
-        not drafted further: what follows it would be less probable still."""
+        not drafted further: what follows it would be less probable still. It ends where the nodes to continue have
+        together, over all rows, less probability than `worth`."""
         size = len(self.tree)
         draft = Draft([[root, *[0] * (size - 1)] for root in roots], [[1.0, *[0.0] * (size - 1)] for _ in roots])
         states = states.bfloat16()
@@ -54,8 +57,9 @@ class Drafter:
         came: dict[tuple[int, int], int] = {}  # a pair (row, node) -> its place in the level before
         for depth, level in enumerate(self.tree.levels):
             pairs = [(row, node) for row in range(len(roots)) for node in level if draft.scores[row][node] > floor]
-            if not pairs:
+            if not pairs or sum(draft.scores[row][node] for row, node in pairs) < worth:
                 break
+            draft.levels += 1
             token = self._on([draft.tokens[row][node] for row, node in pairs])
             embedded = F.embedding(token, self._embedding)  # [n, D]
             seen = states[self._on([row for row, _ in pairs])]  # [n, S, D]

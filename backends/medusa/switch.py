@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 LEAST_GAIN = 1.03  # tokens a second, against plain decoding
 KEPT = 0.97  # of what is known, after each step: the last 30 or so decide
-TRIAL, LEAST_STEPS = 32, 4  # rows' steps of drafting before it is judged, and steps: many rows show soon what one cannot
+TRIAL, LEAST_STEPS = (
+    32,
+    4,
+)  # rows' steps of drafting before it is judged, and steps: many rows show soon what one cannot
 SHORTEST_REST, LONGEST_REST = 64, 1024  # steps of plain decoding before another trial; doubled by each that fails
 
 

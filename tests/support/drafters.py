@@ -35,14 +35,14 @@ class Seer:
         self._texts, self._rightness, self._chance = texts, rightness, chance or Random(0)
         self._works, self._vocabulary = works, vocabulary
 
-    def draft(self, states: Tensor, roots: Sequence[int], floor: float = 0.0) -> Draft:
+    def draft(self, states: Tensor, roots: Sequence[int], floor: float = 0.0, worth: float = 0.0) -> Draft:
         self._works()
         self.floors.append(floor)
         rows = self.rows()
         assert [row.root for row in rows] == list(roots)
         assert states.shape[0] == len(rows)
         scores = [[0.8**depth for depth in self.tree.depths] for _ in rows]
-        return Draft([self._guessed(row) for row in rows], scores)
+        return Draft([self._guessed(row) for row in rows], scores, max(self.tree.depths))
 
     def _guessed(self, row: Decoding) -> list[int]:
         tree, chance = self.tree, self._chance

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.contract import Chat, Turn
-from backends.medusa.batch import LARGEST_FLOOR, SMALLEST_FLOOR, Batch, Settings
+from backends.medusa.batch import Batch, Settings
 from backends.medusa.costs import Curve
 from backends.medusa.decoding import Request
 from backends.medusa.drafting import Drafter
 from backends.medusa.model import Llama
+from backends.medusa.reach import LARGEST_FLOOR, SMALLEST_FLOOR
 from backends.medusa.sampling import Nucleus, Typical, distribution
-from backends.medusa.switch import TRIAL
+from backends.medusa.switch import trial
 from backends.medusa.tree import Tree
 from backends.medusa.vocabulary import Vocabulary
 from tests.support.batches import TREE, WHOLE, Clock, batch_of, expected, llama, play, pool, texts
@@ -284,7 +285,7 @@ def test_drafting_that_does_not_pay_is_switched_off_after_a_trial() -> None:
     def works() -> None:
         clock.now += 1.0
 
-    for always, drafts in ((False, TRIAL), (True, 60)):
+    for always, drafts in ((False, trial(1)), (True, 60)):
         seer = Seer(CHAIN, {(1, 2): [0] * 99}, 0.0, works=works)
         batch = batch_of(seer, Settings(look=False, always=always), clock=clock)
         batch.join(Request(prompt=[1, 2], most_tokens=90))

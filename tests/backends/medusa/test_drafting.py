@@ -101,6 +101,23 @@ def test_a_node_that_is_not_above_the_floor_is_not_drafted_further(kind: str, fl
 
 
 @KIND
+def test_it_ends_where_too_little_hangs_on_a_further_level(kind: str) -> None:
+    """On the roots hangs 1 a row; on each further level what the nodes to continue have together."""
+    drafter, states, roots = drafter_of(kind), states_of(3), [4, 7, 60]
+    whole = drafter.draft(states, roots)
+    hangs = [sum(row[node] for row in whole.scores for node in level) for level in drafter.tree.levels]
+    assert whole.levels == len(hangs) > 1
+    for levels in range(len(hangs) + 1):
+        worth = hangs[levels] * 1.001 + 1e-9 if levels < len(hangs) else 0.0
+        cut = drafter.draft(states, roots, worth=worth)
+        assert cut.levels == next((depth for depth, sum_ in enumerate(hangs) if sum_ < worth), len(hangs))
+        assert all(
+            (score == 0) == (depth > cut.levels)
+            for score, depth in zip(cut.scores[0], drafter.tree.depths, strict=True)
+        )
+
+
+@KIND
 def test_a_tree_of_the_root_alone_is_drafted_as_it_is(kind: str) -> None:
     draft = drafter_of(kind, []).draft(states_of(2), [3, 4])
     assert (draft.tokens, draft.scores) == ([[3], [4]], [[1.0], [1.0]])
