@@ -7,6 +7,7 @@ their names. A copy costs a thousandth of what computing it costs, and leaves at
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import torch
 
@@ -37,7 +38,7 @@ class PrefixStore:
             layers, blocks, block_tokens, width, dtype=slab.kept.dtype, device=slab.kept.device
         )
         self._blocks: dict[int, Block] = {}
-        self._free = list(range(blocks))
+        self._free = list(range(blocks))  # a heap: blocks that are named together lie side by side, as far as may be
         self._seat = 0  # of the row whose blocks are getting their names
 
     @property
@@ -56,10 +57,10 @@ class PrefixStore:
 
     def load(self, names: Sequence[int], seat: int) -> None:
         """Copies these blocks, the first ones of a chain, to the seat's beginning."""
-        if names:
-            places = torch.tensor([self._blocks[name].place for name in names], device=self._kept.device)
-            tokens = len(names) * self.block_tokens
-            self._slab.slice(seat, 0, tokens).copy_(self._kept.index_select(1, places).flatten(1, 2))
+        size = self.block_tokens
+        for at, place, count in runs([self._blocks[name].place for name in names]):
+            kept = self._kept[:, place : place + count].flatten(1, 2)
+            self._slab.slice(seat, at * size, (at + count) * size).copy_(kept)
 
     def commit(self, lease: Lease, seat: int) -> None:
         """The prompt lies computed at the seat: its blocks are kept, as far as there was room."""
@@ -74,16 +75,29 @@ class PrefixStore:
     def _hear(self, event: Stored | Removed) -> None:
         self._events.append(event)
         if isinstance(event, Removed):
-            self._free += [self._blocks.pop(name).place for name in event.hashes]
+            for name in event.hashes:
+                heappush(self._free, self._blocks.pop(name).place)
             return
         first = 0 if event.parent is None else self._blocks[event.parent].depth + 1
-        places = [self._free.pop() for _ in event.hashes]
+        places = [heappop(self._free) for _ in event.hashes]
         for at, (name, place) in enumerate(zip(event.hashes, places, strict=True)):
             self._blocks[name] = Block(place, first + at)
         start, end = first * self.block_tokens, (first + len(places)) * self.block_tokens
-        self._kept[:, torch.tensor(places, device=self._kept.device)] = self._slab.slice(
-            self._seat, start, end
-        ).unflatten(1, (-1, self.block_tokens))
+        computed = self._slab.slice(self._seat, start, end).unflatten(1, (-1, self.block_tokens))
+        for at, place, count in runs(places):
+            self._kept[:, place : place + count] = computed[:, at : at + count]
+
+
+def runs(places: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Places that ascend by one, together: (where in `places`, first place, how many). One copy each."""
+    found: list[tuple[int, int, int]] = []
+    for at, place in enumerate(places):
+        if found and place == sum(found[-1][1:]):
+            start, first, count = found[-1]
+            found[-1] = (start, first, count + 1)
+        else:
+            found.append((at, place, 1))
+    return found
 
 
 def blocks_in(size: int, slab: Slab, block_tokens: int) -> int:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from backends.block_pool import Removed, Stored
 from backends.medusa.kv import Slab
-from backends.medusa.prefix import PrefixStore, blocks_in
+from backends.medusa.prefix import PrefixStore, blocks_in, runs
 from backends.prefix_cache import Lease
 from tests.support.llamas import tiny_shape
 
@@ -120,3 +120,20 @@ def test_whatever_is_evicted_a_hit_brings_the_right_keys_and_values(
             fill(slab, seat, [*ids, *[7] * prompt], len(ids))
             store.grow(lease, seat, [7] * prompt)
         open_rows[seat] = lease
+
+
+@given(st.lists(st.integers(0, 12), unique=True))
+def test_runs_are_the_places_again_in_as_few_pieces_as_may_be(places: list[int]) -> None:
+    found = runs(places)
+    assert [place + more for _, place, count in found for more in range(count)] == places
+    assert [places[at] for at, _, _ in found] == [place for _, place, _ in found]
+    assert all(place + count != after for (_, place, count), (_, after, _) in zip(found, found[1:], strict=False))
+
+
+def test_blocks_that_are_named_together_lie_side_by_side() -> None:
+    slab, store = store_of(8)
+    ids = list(range(16))
+    lease = taken(store, ids, 0)
+    fill(slab, 0, ids)
+    store.commit(lease, 0)
+    assert [block.place for block in store._blocks.values()] == [0, 1, 2, 3]
