@@ -1,5 +1,7 @@
 """Names of blocks and the keys and values that they stand for."""
 
+from itertools import pairwise
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,7 +129,7 @@ def test_runs_are_the_places_again_in_as_few_pieces_as_may_be(places: list[int])
     found = runs(places)
     assert [place + more for _, place, count in found for more in range(count)] == places
     assert [places[at] for at, _, _ in found] == [place for _, place, _ in found]
-    assert all(place + count != after for (_, place, count), (_, after, _) in zip(found, found[1:], strict=False))
+    assert all(place + count != after for (_, place, count), (_, after, _) in pairwise(found))
 
 
 def test_blocks_that_are_named_together_lie_side_by_side() -> None:
