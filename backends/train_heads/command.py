@@ -68,7 +68,7 @@ def describe(parser: argparse.ArgumentParser, flags: Flags) -> None:
     add("--vocabulary", whole(1), "tokens that heads can say, the most frequent", 16384)
     add("--steps", whole(1), "training steps", 12000)
     add("--windows", whole(1), "windows of 32 positions a step", 8)
-    add("--rate", number(above=0), "AdamW's highest learning rate", 0.0015)
+    add("--rate", number(above=0), "AdamW's highest learning rate", 0.0004)
     add("--from", Path, "begin with the weights of an earlier run: its state in --work, or its file", metavar="FILE")
     add("--seed", whole(0), "seed of the choice of prompts, the first weights and the order", 0)
     add("--threads", whole(1, 1024), "threads to compute with", 1)

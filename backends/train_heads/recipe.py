@@ -18,7 +18,7 @@ class Recipe:
     vocabulary: int = 16384
     steps: int = 12000
     windows: int = 8
-    rate: float = 1.5e-3
+    rate: float = 4e-4
     warm_up: int = 100
     weight_decay: float = 0.01
     decay: float = 0.8
