@@ -92,7 +92,7 @@ class Batch:
         decoding = [row for row in self.rows if not row.prefilling and row.finished is None]
         parts = self._parts()
         prompt_tokens = sum(len(work.tokens) for _, work in parts)
-        chosen, drafted = self._propose(decoding, prompt_tokens, began)
+        chosen, drafted, without = self._propose(decoding, prompt_tokens, began)
         works = [row.verify(*pair) for row, pair in zip(decoding, chosen, strict=True)]
         every = [*works, *(work for _, work in parts)]
         if not every:
@@ -101,7 +101,7 @@ class Batch:
         found = self._accept(decoding, works, hidden, states)
         found += self._prefilled(parts, sum(len(work.tokens) for work in works), hidden, states)
         if decoding and not parts:
-            self._learn(decoding, works, found, drafted, self._clock() - began - drafted)
+            self._learn(decoding, works, found, drafted, without, self._clock() - began - drafted)
         return found
 
     def _parts(self) -> list[tuple[Decoding, Work]]:
@@ -116,16 +116,19 @@ class Batch:
 
     def _propose(
         self, rows: Sequence[Decoding], prompt_tokens: int, began: float
-    ) -> tuple[list[tuple[Candidates, list[int]]], float]:
-        """Every row's candidates and the nodes of them to verify, and the seconds that drafting took (0: none)."""
+    ) -> tuple[list[tuple[Candidates, list[int]]], float, float]:
+        """Every row's candidates and the nodes of them to verify; the seconds that drafting took (0: none), and the
+        tokens a second that this step could have expected without (0: not asked)."""
         if not rows:
-            return [], 0.0
-        draft, drafted = None, 0.0
+            return [], 0.0, 0.0
+        draft, drafted, without = None, 0.0, 0.0
         if self.drafter is not None and (self.settings.always or self.switch.on(len(rows))):
             states = torch.stack([row.states for row in rows if row.states is not None])
             limits = (0.0, 0.0) if self.settings.whole else (self._reach.floor, self._reach.worth)
             draft = self.drafter.draft(states, [row.root for row in rows], *limits)
             drafted = self._clock() - began
+            bare = [row.propose(None, None, 0, self.trust, look=self.settings.look) for row in rows]
+            without = self._share(bare, rows, prompt_tokens, 0.0).rate
         tree = self.drafter.tree if self.drafter is not None else None
         candidates = [
             row.propose(tree, draft, index, self.trust, look=self.settings.look) for index, row in enumerate(rows)
@@ -133,7 +136,7 @@ class Batch:
         choice = self._share(candidates, rows, prompt_tokens, drafted)
         if draft is not None:
             self._reach.learn(draft, drafted, choice.rate, least_of(candidates, choice))
-        return list(zip(candidates, choice.kept, strict=True)), drafted
+        return list(zip(candidates, choice.kept, strict=True)), drafted, without
 
     def _share(
         self, candidates: Sequence[Candidates], rows: Sequence[Decoding], prompt_tokens: int, drafted: float
@@ -196,6 +199,7 @@ class Batch:
         works: Sequence[Work],
         found: Sequence[Progress],
         drafted: float,
+        without: float,
         seconds: float,
     ) -> None:
         context = mean_length(rows)
@@ -204,8 +208,8 @@ class Batch:
         self.tally.step(len(rows), nodes, tokens, drafted, seconds)
         believed = self.costs.learn(len(rows), nodes, context, seconds)
         if drafted:
-            plain = self.costs.step(len(rows), len(rows), context) * tokens / len(rows)
-            self.switch.learn(len(rows), plain, believed + drafted)
+            without = without or len(rows) / self.costs.step(len(rows), len(rows), context)
+            self.switch.learn(len(rows), tokens / without, believed + drafted)
 
 
 def least_of(candidates: Sequence[Candidates], choice: Choice) -> float:

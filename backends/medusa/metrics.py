@@ -84,5 +84,5 @@ def decoding_text(model: str, seen: Acceptance) -> str:
     count(f"{OWN}_guesses_tried_total", f"Verified {guesses}.", by_source(tally.tried))
     count(f"{OWN}_guesses_right_total", f"Accepted {guesses}.", by_source(tally.right))
     gains = {f',rows="{rows}"': gain for rows, gain in seen.gains.items()}
-    family("gauge", f"{OWN}_drafting_gain", "Tokens a second with drafting, by plain decoding's, lately.", gains)
+    family("gauge", f"{OWN}_drafting_gain", "Tokens a second with heads, by those without, as judged last.", gains)
     return "\n".join(lines) + "\n"

@@ -6,29 +6,29 @@ no room left that is nearly free.
 
 from dataclasses import dataclass, field
 
-LEAST_GAIN = 1.03  # tokens a second, against plain decoding
+LEAST_GAIN = 1.03  # tokens a second, against decoding without heads
 KEPT = 0.97  # of what is known, after each step: the last 30 or so decide
-TRIAL, LEAST_STEPS = (
-    32,
-    4,
-)  # rows' steps of drafting before it is judged, and steps: many rows show soon what one cannot
+TRIAL = 32  # rows' steps of drafting before it is judged: many rows show soon
+LEAST_STEPS = 4  # but not at once
 SHORTEST_REST, LONGEST_REST = 64, 1024  # steps of plain decoding before another trial; doubled by each that fails
 
 
 @dataclass(slots=True)
 class Judgement:
-    """`plain`: seconds that plain decoding would have taken for what drafting yielded; `took`: what it took. Both are
-    sums in which old steps fade, so that a long step weighs as much as its time."""
+    """`plain`: seconds that decoding without heads would have taken for what drafting yielded; `took`: what it took.
+    Both are sums in which old steps fade, so that a long step weighs as much as its time."""
 
     plain: float = 0.0
     took: float = 0.0
     tried: int = 0
     resting: int = 0
     rest: int = SHORTEST_REST
+    gain: float = LEAST_GAIN  # as judged last
 
-    @property
-    def gain(self) -> float:
-        return self.plain / self.took if self.took else LEAST_GAIN
+    def add(self, plain: float, took: float) -> None:
+        self.plain, self.took = KEPT * self.plain + plain, KEPT * self.took + took
+        self.tried += 1
+        self.gain = self.plain / self.took if self.took else LEAST_GAIN
 
 
 @dataclass(slots=True)
@@ -46,19 +46,19 @@ class Switch:
     def learn(self, rows: int, plain: float, took: float) -> None:
         """Of a step that drafted: the seconds that its tokens would have taken without, and those that it took."""
         judgement = self._of(rows)
-        judgement.plain = KEPT * judgement.plain + plain
-        judgement.took = KEPT * judgement.took + took
-        judgement.tried += 1
+        judgement.add(plain, took)
         if judgement.tried < trial(rows):
             return
         if judgement.gain >= LEAST_GAIN:
             judgement.rest = SHORTEST_REST
         else:
             rest = judgement.rest
-            self._by_rows[bucket(rows)] = Judgement(resting=rest, rest=min(2 * rest, LONGEST_REST))
+            rested = Judgement(resting=rest, rest=min(2 * rest, LONGEST_REST), gain=judgement.gain)
+            self._by_rows[bucket(rows)] = rested
 
     def gain(self, rows: int) -> float:
-        """Tokens a second as a multiple of plain decoding's; as if it just paid where nothing is known."""
+        """Tokens a second as a multiple of those without heads, as judged last; as if it just paid where nothing is
+        known."""
         return self._of(rows).gain
 
     def _of(self, rows: int) -> Judgement:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 WINDOW = 32  # consecutive positions that are learned from together, so that their teachers are computed once
@@ -14,19 +14,24 @@ Window = tuple[int, int, int]  # shard, start, positions
 
 
 class Corpus:
-    """Answers in shards, mapped from disk. A window never crosses from one answer into another."""
+    """Answers in shards, mapped from disk. A window never crosses from one answer into another. Raises ValueError for a
+    file that is no such shard."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.tokens: list[Tensor] = []
         self.states: list[Tensor] = []
         self.answers: list[tuple[str, bool, int, int, int]] = []  # kind, seen, shard, start, length
         for index, path in enumerate(paths):
-            with safe_open(path, "pt") as file:
-                self.tokens.append(file.get_tensor("tokens").long())
-                self.states.append(file.get_tensor("states"))
-                starts, said = file.get_tensor("starts").tolist(), file.metadata()
-            rows = zip(json.loads(said["kinds"]), json.loads(said["seen"]), starts, starts[1:], strict=False)
-            self.answers += [(kind, seen, index, start, end - start) for kind, seen, start, end in rows]
+            try:
+                with safe_open(path, "pt") as file:
+                    self.tokens.append(file.get_tensor("tokens").long())
+                    self.states.append(file.get_tensor("states"))
+                    starts, said = file.get_tensor("starts").tolist(), file.metadata()
+                kinds, seen = json.loads(said["kinds"]), json.loads(said["seen"])
+            except (SafetensorError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{path}: not a file of answers ({error}); remove it, and it is made anew") from None
+            rows = zip(kinds, seen, starts, starts[1:], strict=False)
+            self.answers += [(kind, its, index, start, end - start) for kind, its, start, end in rows]
 
     def positions(self, *, seen: bool) -> int:
         """The tokens of all answers that may be trained on, or may not."""

@@ -92,3 +92,10 @@ def test_a_long_step_weighs_as_much_as_its_time() -> None:
 
 def test_many_rows_are_judged_after_fewer_steps_than_one() -> None:
     assert [trial(rows) for rows in (1, 2, 4, 8, 16, 64)] == [32, 16, 8, 4, 4, 4]
+
+
+def test_what_was_judged_last_is_told_while_it_rests() -> None:
+    switch = Switch()
+    until_off(switch, 8, 0.5)
+    assert not switch.on(8)
+    assert switch.gain(8) == pytest.approx(0.5)

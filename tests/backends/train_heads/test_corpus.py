@@ -3,12 +3,14 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
-from backends.train_heads.corpus import WINDOW, frequent, own_positions
-from tests.support.shards import corpus_of
+from backends.train_heads.corpus import WINDOW, Corpus, frequent, own_positions
+from tests.support.shards import corpus_of, written
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 90)), min_size=1, max_size=6), st.integers(1, 5))
@@ -55,3 +57,17 @@ def test_the_most_frequent_tokens_are_kept_in_ascending_order(counts: list[int],
 def test_own_positions_leave_out_what_follows_a_window(counts: list[int], depth: int) -> None:
     marks = [(number, place < count) for number, count in enumerate(counts) for place in range(count + depth)]
     assert own_positions(counts, depth).tolist() == [place for place, (_, own) in enumerate(marks) if own]
+
+
+@pytest.mark.parametrize("left", [0, 3, 200])
+def test_a_file_that_was_cut_is_named_with_what_to_do(tmp_path: Path, left: int) -> None:
+    path = written(tmp_path / "answers.safetensors", [("chat", True, [1, 2, 3])])
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(ValueError, match=f"{path}: not a file of answers .* remove it"):
+        Corpus([path])
+
+
+def test_another_safetensors_file_is_no_file_of_answers(tmp_path: Path) -> None:
+    save_file({"tokens": torch.zeros(1)}, tmp_path / "x.safetensors")
+    with pytest.raises(ValueError, match="not a file of answers"):
+        Corpus([tmp_path / "x.safetensors"])
