@@ -97,12 +97,14 @@ def complaints(checker: Path, dashboard: str) -> str:
 
 
 @pytest.mark.system("npm")
+@pytest.mark.xdist_group("npm")  # one process installs the packages, and no other beside it
 @each_dashboard
 def test_grafanas_types_accept_the_dashboard(checker: Path, path: Path) -> None:
     assert complaints(checker, path.read_text()) == ""
 
 
 @pytest.mark.system("npm")
+@pytest.mark.xdist_group("npm")  # one process installs the packages, and no other beside it
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
