@@ -11,7 +11,7 @@ from backends.bench_decoding.measured import Setting
 from backends.bench_decoding.modes import MODES, PLAIN
 from backends.bench_decoding.rounds import runs
 from backends.bench_decoding.sets import NEEDS_TRACES, SETS, NotEnoughPromptsError, missing, sets
-from backends.extras import complaint
+from backends.extras import started
 from backends.flags import Flags, whole
 from backends.medusa.command import one_of
 from backends.medusa.plan import DEVICES, DTYPES
@@ -34,7 +34,6 @@ EXAMPLES = """examples:
   prefix-worker bench-decoding --ttft
 """
 BATCHES = (1, 2, 4, 8, 16)
-INTERRUPTED = 130
 
 
 class MissingHeadsError(Exception):
@@ -72,19 +71,7 @@ def describe(parser: argparse.ArgumentParser, flags: Flags) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    complaints = faults(found)
-    if complaints:
-        for fault in complaints:
-            serving.complain(fault)
-        return 2
-    missing = complaint("prefix-worker bench-decoding")
-    if missing is not None:
-        serving.complain(missing)
-        return 1
-    try:
-        return measure(found)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return started("prefix-worker bench-decoding", faults(found), lambda: measure(found))
 
 
 def faults(found: argparse.Namespace) -> list[str]:

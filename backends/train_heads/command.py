@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends import serving
-from backends.extras import complaint
+from backends.extras import started
 from backends.flags import Flags, number, whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ EXAMPLES = """examples:
 """
 KINDS = ("hydra", "medusa")
 STAGES = ("answers", "heads")
-INTERRUPTED = 130
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
@@ -76,19 +75,7 @@ def describe(parser: argparse.ArgumentParser, flags: Flags) -> None:
 
 
 def run(found: argparse.Namespace) -> int:
-    complaints = faults(found)
-    if complaints:
-        for fault in complaints:
-            serving.complain(fault)
-        return 2
-    missing = complaint("prefix-worker train-heads")
-    if missing is not None:
-        serving.complain(missing)
-        return 1
-    try:
-        return made(found)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return started("prefix-worker train-heads", faults(found), lambda: made(found))
 
 
 def faults(found: argparse.Namespace) -> list[str]:
