@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from router.types import Worker
 
@@ -18,7 +18,7 @@ class StaticSource:
         self.workers = tuple(workers)
         self._changed.set()
 
-    async def watch(self) -> AsyncIterator[tuple[Worker, ...]]:
+    async def watch(self) -> AsyncGenerator[tuple[Worker, ...], None]:
         while True:
             await self._changed.wait()
             self._changed.clear()
