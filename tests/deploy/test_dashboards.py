@@ -1,8 +1,6 @@
 """The dashboards: Grafana's own types accept them, their queries name real metrics, and they fit on one screen."""
 
 import json
-import os
-import shutil
 import subprocess
 from itertools import combinations
 from pathlib import Path
@@ -12,9 +10,9 @@ import pytest
 import yaml
 
 from tests.support.deployment import DASHBOARDS, DEPLOY, compose, panel_queries, panels, selectors, unknown_in
+from tests.support.npm import installed
 
 CHECKER = Path(__file__).parent / "grafana"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prefix-router-tests"
 ROWS_ON_ONE_SCREEN = 24  # 24 rows of 30 pixels and their gaps: 1080 lines less the browser's and Grafana's own bars
 each_dashboard = pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 each_panel = pytest.mark.parametrize(("title", "panel"), list(panels()), ids=[title for title, _ in panels()])
@@ -72,21 +70,8 @@ def test_the_types_are_those_of_the_grafana_that_compose_starts() -> None:
 
 @pytest.fixture(scope="module")
 def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checker's folder with its packages, which are installed once and kept outside the repository."""
-    lock = (CHECKER / "package-lock.json").read_bytes()
-    kept = CACHE / "dashboard-check"
-    stamp = kept / "installed.json"
-    if not stamp.exists() or stamp.read_bytes() != lock:
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(CHECKER, kept)
-        npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run(npm, cwd=kept, capture_output=True, text=True, timeout=110)
-        assert done.returncode == 0, done.stderr
-        stamp.write_bytes(lock)
-    folder = tmp_path_factory.mktemp("dashboard-check")
-    shutil.copytree(CHECKER, folder, dirs_exist_ok=True)
-    (folder / "node_modules").symlink_to(kept / "node_modules")
-    return folder
+    """The checker's folder with its packages."""
+    return installed(CHECKER, "dashboard-check", tmp_path_factory.mktemp("dashboard-check"))
 
 
 def complaints(checker: Path, dashboard: str) -> str:
