@@ -2,7 +2,7 @@
 # Installs the programs of Debian that the tests use. Run it as root; a second run does nothing.
 set -eu
 
-packages="docker.io docker-compose debootstrap iproute2 iptables prometheus redis-server chromium"
+packages="docker.io docker-compose debootstrap iproute2 iptables prometheus redis-server chromium gcc libc6-dev nginx-light"
 missing=""
 for package in $packages; do
     state=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
