@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from router.replay_run import Plan
 
 SHARED_PREFIX = "sharedprefix"
-MOST = {"workers": 1024, "blocks": 10**9, "replicas": 64, "seeds": 1000, "limit": 10**9, "copies": 1000}
+MOST = {
+    "workers": 1024,
+    "blocks": 10**9,
+    "replicas": 64,
+    "seeds": 1000,
+    "limit": 10**9,
+    "copies": 1000,
+    "table_hashes": 10**9,
+}
 LEAST_SECONDS = 0.001
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -66,14 +74,22 @@ def _add_fleet(replay: argparse.ArgumentParser) -> None:
         help="between two looks at the workers' queues with several replicas; 0: never (0.1)",
     )  # fmt: skip
     replay.add_argument(
+        "--table-hashes", type=int, default=100_000, metavar="N",
+        help="prefix hashes that each replica remembers, as routing.table_hashes (100000)",
+    )  # fmt: skip
+    replay.add_argument(
         "--usage", action=argparse.BooleanOptionalAction, default=True,
         help="workers report prompt tokens and cached tokens",
     )  # fmt: skip
 
 
 def _add_load(replay: argparse.ArgumentParser) -> None:
-    replay.add_argument("--busy", type=_floats, default=(0.5,), metavar="F[,F...]", help="load, or several (0.5)")
-    replay.add_argument("--capacity", action="store_true", help="find the load that each policy carries, instead")
+    load = replay.add_mutually_exclusive_group()
+    load.add_argument("--busy", type=_floats, default=(0.5,), metavar="F[,F...]", help="load, or several (0.5)")
+    load.add_argument(
+        "--scale", type=_floats, default=(), metavar="F[,F...]", help="the load as a multiple of the trace's own rate"
+    )
+    load.add_argument("--capacity", action="store_true", help="find the load that each policy carries, instead")
     replay.add_argument("--seed", type=int, default=0, metavar="N", help="of all dice (0)")
     replay.add_argument(
         "--seeds", type=int, default=1, metavar="N", help="runs with different dice: mean and spread (1)"
@@ -83,7 +99,7 @@ def _add_load(replay: argparse.ArgumentParser) -> None:
         "--copies",
         type=int,
         metavar="N",
-        help="of each session, in traces with sessions (4 for 8 workers, 6 for 16, else 1)",
+        help="of each session (4 for 8 workers, 6 for 16, else 1), or of a trace without sessions, all at once (1)",
     )
     replay.add_argument("--shared-head", action="store_true", help="sessions share the blocks of their `head_tokens`")
     replay.add_argument("--exact-tokens", action="store_true", help="tell the router true lengths of full-text prompts")
@@ -115,7 +131,7 @@ def _replay(options: argparse.Namespace) -> int:
     if options.plot is not None:
         check(options.plot)
     rows = _rows(options)
-    plan = _plan(options)
+    plan = _plan(options, rows)
     with Watch(asked=options.progress) as watch:
         runner = Runner(rows, plan, watch)
         loads = [runner.capacities(chosen)] if options.capacity else runner.loads(chosen)
@@ -131,11 +147,12 @@ def _replay(options: argparse.Namespace) -> int:
 def _faults(options: argparse.Namespace) -> list[str]:
     """What is wrong with the flags' values, all of it."""
     faults = [
-        f"--{name}: expected a whole number from 1 to {most:,}, found {value}"
+        f"--{name.replace('_', '-')}: expected a whole number from 1 to {most:,}, found {value}"
         for name, most in MOST.items()
         if (value := getattr(options, name)) is not None and not 1 <= value <= most
     ]
     faults += [f"--busy: expected shares between 0 and 1, found {each:g}" for each in options.busy if not 0 < each < 1]
+    faults += [f"--scale: expected numbers above 0, found {each:g}" for each in options.scale if not 0 < each < 1e6]
     faults += [f"--speeds: expected numbers above 0, found {each:g}" for each in options.speeds if not 0 < each < 1e6]
     if len(options.speeds) > options.workers:
         faults.append(f"--speeds: there are {options.workers} workers and {len(options.speeds)} speeds")
@@ -148,8 +165,8 @@ def _faults(options: argparse.Namespace) -> list[str]:
     return faults
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    from router.replay.arrivals import COPIES
+def _plan(options: argparse.Namespace, rows: list[Row]) -> Plan:
+    from router.replay.arrivals import COPIES, has_sessions
     from router.replay.item import BLOCK
     from router.replay.simulate import Setup
     from router.replay_run import Plan
@@ -160,8 +177,9 @@ def _plan(options: argparse.Namespace) -> Plan:
         change="leave" if options.leave else "join" if options.join else "",
     )  # fmt: skip
     return Plan(
-        trace=Path(options.trace).name, setup=setup, busy=options.busy, seed=options.seed, seeds=options.seeds,
-        copies=options.copies or COPIES.get(options.workers, 1), told=options.told, usage=options.usage,
+        trace=Path(options.trace).name, setup=setup, busy=options.busy, scales=options.scale, seed=options.seed,
+        seeds=options.seeds, copies=options.copies or (COPIES.get(options.workers, 1) if has_sessions(rows) else 1),
+        told=options.told, usage=options.usage, table=options.table_hashes,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from router.replay.calibrate import GOOD, capacity, scale_for
 from router.replay.figures import WARM, Figures, averaged, figures, spread_of
 from router.replay.item import Request
 from router.replay.reference import CALIBRATING_BETA, Reference
-from router.replay.routing import Routed, Router
+from router.replay.routing import TABLE_HASHES, Routed, Router
 from router.replay.rows import Row
 from router.replay.simulate import Dice, Setup, Simulation
 from router.replay_policies import Entrant
@@ -26,17 +26,21 @@ SHOWN_EACH_TENTH = ("ttft_mean", "ttft_p99", "hit_share", "inside_target")
 class Plan(msgspec.Struct, frozen=True):
     """Everything that a replay is given but its policies.
 
-    told: the workers' speeds are configured as weights; usage: workers report tokens; copies: of each session
+    busy: loads, by the share of time that prefill is busy with the reference; scales: by multiples of the trace's rate
+    told: the workers' speeds are configured as weights; usage: workers report tokens
+    copies: of each session, or of a whole trace without sessions; table: prefix hashes that each replica remembers
     """
 
     trace: str
     setup: Setup
     busy: tuple[float, ...] = (0.5,)
+    scales: tuple[float, ...] = ()
     seed: int = 0
     seeds: int = 1
     copies: int = 1
     told: bool = False
     usage: bool = True
+    table: int = TABLE_HASHES
 
 
 class Outcome(msgspec.Struct):
@@ -81,6 +85,11 @@ class Runner:
 
     def loads(self, entrants: Sequence[Entrant]) -> list[Load]:
         """Every policy at every load."""
+        if self._plan.scales:
+            return [
+                Load(None, scale, None, {entrant.label: self._outcome(entrant, scale) for entrant in entrants})
+                for scale in self._plan.scales
+            ]
         found, guess = [], 1.0
         for busy in self._plan.busy:
             guess, reached = scale_for(busy, self._reference_busy, guess)
@@ -130,7 +139,7 @@ class Runner:
             if make is None:
                 return entrant.reference()
             return Routed(make, dice, room=setup.room, told=plan.told, usage=plan.usage, shares=shares,
-                          alone=setup.replicas == 1)  # fmt: skip
+                          alone=setup.replicas == 1, table=plan.table)  # fmt: skip
 
         run = Simulation(requests, setup, router, dice_of(seed), foresight=make is None)
         return run.run(self._watcher.begin(entrant.label, len(requests)))

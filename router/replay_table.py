@@ -50,16 +50,23 @@ def show(plan: Plan, requests: int, loads: Sequence[Load]) -> None:
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     replicas = f"{plan.setup.replicas} router replica{'s' if plan.setup.replicas > 1 else ''}"
-    console.print(f"{plan.trace}: {requests:,} prompts, {plan.setup.workers} workers, {replicas}", style="bold")
+    prompts = f"{requests:,} prompts{f' in {plan.copies} copies' if plan.copies > 1 else ''}"
+    console.print(f"{plan.trace}: {prompts}, {plan.setup.workers} workers, {replicas}", style="bold")
     for load in loads:
         console.print(f"\n{_heading(load)}{f', mean of {plan.seeds} seeds' if plan.seeds > 1 else ''}\n")
         console.print(_table(load, plan))
     console.print(_legend(plan), style="dim")
 
 
+def _is_searched(load: Load) -> bool:
+    return any(outcome.capacity is not None for outcome in load.policies.values())
+
+
 def _heading(load: Load) -> str:
-    if load.busy is None or load.scale is None or load.reached is None:
+    if _is_searched(load) or load.scale is None:
         return f"the highest multiple of the trace's own rate with {GOOD:.0%} inside the target"
+    if load.busy is None or load.reached is None:
+        return f"at {load.scale:.2f} times the trace's own rate"
     near = abs(load.reached - load.busy) < MISSED
     missed = "" if near else f"; {load.busy:.0%} was asked, and nothing nearer was found"
     return f"prefill busy {load.reached:.0%} with the reference, at {load.scale:.2f} times the trace's own rate{missed}"
@@ -68,7 +75,7 @@ def _heading(load: Load) -> str:
 def _table(load: Load, plan: Plan) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("policy", no_wrap=True)
-    heads = ["carries"] if load.busy is None else []
+    heads = ["carries"] if _is_searched(load) else []
     heads += ["mean", "p50", "p90", "p99", "cached", "inside"]
     heads += ["±"] if plan.seeds > 1 else []
     heads += ["imbalance", "busy"]
@@ -118,7 +125,13 @@ def print_json(plan: Plan, requests: int, loads: Sequence[Load]) -> None:
     """One load: the promised object. Several: that of the first, and all of them under `loads`."""
     setup = plan.setup
     said: dict[str, Any] = {"trace": plan.trace, "workers": setup.workers, "replicas": setup.replicas}
-    said |= {"seed": plan.seed, "seeds": plan.seeds, "prompts": requests, "change": setup.change or None}
+    said |= {
+        "seed": plan.seed,
+        "seeds": plan.seeds,
+        "prompts": requests,
+        "copies": plan.copies,
+        "change": setup.change or None,
+    }
     said |= _load(loads[0])
     if len(loads) > 1:
         said["loads"] = [_load(load) for load in loads]

@@ -1,8 +1,10 @@
 """When requests come: a trace's rows at some multiple of its own rate.
 
-Plain traces: all times are divided by the scale. Session traces: the sessions' starts are, the pauses within a session
-stay as they were, and each session is played in several copies with blocks of its own (what sessions share stays
-shared); a copy starts at a moment drawn over the whole trace.
+Plain traces: all times are divided by the scale; several copies, each with blocks of its own, are played at once, so
+that a fleet as many times as large has as many times as much to do. A copy begins somewhere in the trace, drawn by
+dice, and goes on at its beginning where it ends: their peaks do not meet. Session traces: the sessions' starts are
+divided, the pauses within a session stay as they were, and each session is played in several copies (what sessions
+share stays shared); a copy starts at a moment drawn over the whole trace.
 """
 
 from __future__ import annotations
@@ -24,11 +26,16 @@ class Arrivals:
         self._rows = rows
         self._times = spread([row.at for row in rows], dice)
         self._starts: list[tuple[int, float, list[int]]] = []  # copy, start, rows of one session
-        if any(row.session is not None for row in rows):
+        self._merged: list[tuple[float, int, int]] = []  # time, row, copy of a plain trace played several times at once
+        if has_sessions(rows):
             self._draw(dice, copies)
+        elif copies > 1:
+            self._merge(dice, copies)
 
     def at(self, scale: float) -> list[Request]:
         """Fresh requests in the order of their times."""
+        if self._merged:
+            return [Request(self._rows[row].item(copy), at / scale) for at, row, copy in self._merged]
         if not self._starts:
             return [Request(row.item(), at / scale) for row, at in zip(self._rows, self._times, strict=True)]
         made = []
@@ -45,6 +52,14 @@ class Arrivals:
         made.sort(key=lambda request: request.due)
         return made
 
+    def _merge(self, dice: Random, copies: int) -> None:
+        times = self._times
+        length = times[-1] * (1 + 1 / len(times))  # and a mean pause before it begins anew
+        for copy in range(copies):
+            begin = dice.uniform(0.0, length) if copy and length else 0.0
+            self._merged += (((at + begin) % length if length else 0.0, row, copy) for row, at in enumerate(times))
+        self._merged.sort()
+
     def _draw(self, dice: Random, copies: int) -> None:
         sessions: dict[object, list[int]] = {}
         for at, row in enumerate(self._rows):
@@ -54,6 +69,10 @@ class Arrivals:
             for turns in sessions.values():
                 start = dice.uniform(0.0, latest) if copy else self._times[turns[0]]
                 self._starts.append((copy, start, turns))
+
+
+def has_sessions(rows: Sequence[Row]) -> bool:
+    return any(row.session is not None for row in rows)
 
 
 def spread(times: Sequence[float], dice: Random) -> list[float]:

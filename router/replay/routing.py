@@ -9,6 +9,7 @@ from typing import Protocol
 from router.contracts import Policy, PolicyTools, Usage
 from router.core.fleet import Fleet
 from router.core.health import PROBE_OK
+from router.core.holders import Holders
 from router.core.mind import Mind
 from router.replay.item import ROUTER_KIND, Item, Request
 from router.replay.workers import SimulatedWorker
@@ -16,6 +17,7 @@ from router.types import Fingerprint, News, Worker, worker_from_url
 
 Loads = list[tuple[str, int, float]]
 MakePolicy = Callable[[PolicyTools], Policy]
+TABLE_HASHES = 100_000
 
 
 class Router(Protocol):
@@ -48,6 +50,7 @@ class Routed:
     usage: the workers report prompt and cached tokens; told: their speeds are configured as weights
     room: tokens that a worker's cache holds, which it tells
     shares: it tells the other replicas; alone: there are none
+    table: prefix hashes that it remembers
     """
 
     def __init__(
@@ -60,13 +63,17 @@ class Routed:
         usage: bool = True,
         shares: bool = False,
         alone: bool = True,
+        table: int = TABLE_HASHES,
     ) -> None:
         self.fleet = Fleet()
-        self.mind = Mind(self.fleet, make(PolicyTools(self.fleet.ring, dice)), alone=alone or shares)
+        self.mind = Mind(
+            self.fleet, make(PolicyTools(self.fleet.ring, dice)), holders=Holders(table), alone=alone or shares
+        )
         self.mind.outbox = [] if shares else None
         self._room = room
         self._told = told
         self._usage = usage
+        self._told_by: dict[str, frozenset[str]] = {}  # replica -> the workers that it had requests waiting at
 
     def members(self, workers: Sequence[SimulatedWorker], now: float) -> None:
         changes = self.fleet.reconcile([self._worker(each) for each in workers])
@@ -120,7 +127,18 @@ class Routed:
     def hear(self, teller: str, news: Sequence[News], loads: Loads, until: float) -> None:
         for each in news:
             self.mind.hear(each)
-        self.mind.hear_loads(teller, loads, until)
+        self._hear_loads(teller, loads, until)
+
+    def _hear_loads(self, teller: str, loads: Loads, until: float) -> None:
+        """As the mind does, but without a look at the workers that this replica says nothing of, now as before: of many
+        replicas each has requests at few of many workers."""
+        told = {worker: (waiting, charged) for worker, waiting, charged in loads}
+        for worker in told.keys() | self._told_by.get(teller, frozenset()):
+            waiting, charged = told.get(worker, (0, 0.0))
+            seat = self.fleet.seats.get(worker)
+            if seat is not None:
+                seat.load.hear_replica(teller, waiting, charged, until)
+        self._told_by[teller] = frozenset(told)
 
     def _prefix(self, item: Item) -> Fingerprint:
         """Hashed once for all runs; only the estimate of its length follows what this replica has learnt."""

@@ -104,6 +104,32 @@ def test_every_flag_is_heard(trace: str, capsys: Printed) -> None:
     assert "after_change" in found["policies"]["prefix_cost:factor=2"]
 
 
+def test_a_fleet_is_given_as_much_more_to_do(trace: str, capsys: Printed) -> None:
+    found = said(
+        capsys, trace, "--workers", "6", "--replicas", "3", "--copies", "3", "--scale", "0.5,1",
+        "--table-hashes", "5000", "--policy", "prefix_cost",
+    )  # fmt: skip
+    assert [(load["busy"], load["scale"]) for load in found["loads"]] == [(None, 0.5), (None, 1.0)]
+    assert found["copies"] == 3
+    assert found["policies"]["prefix_cost"]["requests"] == 135
+
+
+def test_a_plain_trace_is_played_once_unless_copies_are_asked_for(trace: str, capsys: Printed) -> None:
+    found = said(capsys, trace, "--workers", "8", "--scale", "1", "--policy", "random")
+    assert (found["copies"], found["policies"]["random"]["requests"]) == (1, 45)
+
+
+def test_a_scale_of_nothing_is_refused() -> None:
+    assert faults("t", "--scale", "0,1")[0] == "--scale: expected numbers above 0, found 0"
+
+
+def test_a_load_is_given_one_way(trace: str, capsys: Printed) -> None:
+    with pytest.raises(SystemExit) as left:
+        run(trace, "--busy", "0.5", "--scale", "2")
+    assert left.value.code == 2
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_capacity_is_searched_for(trace: str, capsys: Printed) -> None:
     found = said(capsys, trace, "--workers", "1", "--join", "--capacity", "--policy", "least_work", "--progress")
     assert found["busy"] is None
@@ -121,14 +147,14 @@ def test_a_picture_is_drawn_at_the_end(trace: str, capsys: Printed, monkeypatch:
 def test_every_bad_number_is_told_at_once() -> None:
     found = faults(
         "nowhere", "--workers", "1", "--replicas", "0", "--busy", "0.5,1.5", "--speeds", "1,0", "--seeds", "-1",
-        "--poll", "-1", "--leave", "--limit", "0",
+        "--poll", "-1", "--leave", "--limit", "0", "--table-hashes", "0",
     )  # fmt: skip
     assert [fault.split(":")[0] for fault in found] == [
-        "--replicas", "--seeds", "--limit", "--busy", "--speeds", "--speeds", "--poll", "--leave",
+        "--replicas", "--seeds", "--limit", "--table-hashes", "--busy", "--speeds", "--speeds", "--poll", "--leave",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("flag", ["--busy", "--speeds"])
+@pytest.mark.parametrize("flag", ["--busy", "--scale", "--speeds"])
 def test_what_is_no_number_is_refused(flag: str, capsys: Printed) -> None:
     with pytest.raises(SystemExit) as left:
         run("t", flag, "much")

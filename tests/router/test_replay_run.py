@@ -116,3 +116,20 @@ def test_replicas_without_exchange_lose_hits() -> None:
         for share in (False, True)
     )
     assert shared.figures.hit_share >= apart.figures.hit_share
+
+
+def test_a_load_may_be_a_multiple_of_the_traces_own_rate() -> None:
+    watch = Watch()
+    found = runner(watch, scales=(0.5, 1.0)).loads(entrants(["least_work"]))
+    assert [(load.busy, load.scale, load.reached) for load in found] == [(None, 0.5, None), (None, 1.0, None)]
+    assert watch.begun == ["least_work"] * 2, "nothing is set by a reference"
+    slow, quick = (load.policies["least_work"].figures.busy for load in found)
+    assert slow < quick
+
+
+def test_copies_of_a_plain_trace_are_as_many_times_as_much_to_do() -> None:
+    one, three = (
+        loads("least_work", scales=(0.5,), copies=copies)[0].policies["least_work"].figures for copies in (1, 3)
+    )
+    assert three.requests == 3 * one.requests
+    assert three.busy > 2 * one.busy

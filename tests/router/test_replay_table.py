@@ -54,6 +54,14 @@ def test_capacity_is_a_column_of_its_own(capsys: Printed) -> None:
     assert "2.88" in out
 
 
+def test_a_load_by_the_traces_own_rate_and_its_copies_are_said(capsys: Printed) -> None:
+    show(plan(copies=5), 1000, [Load(None, 2.5, None, {"random": Outcome(FIGURES, SPREAD)})])
+    out = capsys.readouterr().out
+    assert "1,000 prompts in 5 copies, 8 workers" in out
+    assert "\nat 2.50 times the trace's own rate\n" in out
+    assert "carries" not in out
+
+
 def test_the_json_has_the_promised_keys(capsys: Printed) -> None:
     print_json(plan(seed=5), 1000, [load()])
     said = json.loads(capsys.readouterr().out)

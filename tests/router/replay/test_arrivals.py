@@ -57,3 +57,19 @@ def test_copies_of_a_session_start_anywhere_and_have_blocks_of_their_own() -> No
 def test_other_dice_draw_other_times() -> None:
     lines = [line(0, [at]) for at in range(5)]
     assert [r.due for r in arrivals(*lines).at(1)] != [r.due for r in arrivals(*lines, seed=1).at(1)]
+
+
+def test_copies_of_a_plain_trace_are_played_at_once_with_blocks_of_their_own() -> None:
+    lines = [line(at, [at]) for at in range(10)]
+    found = arrivals(*lines, copies=4).at(2.0)
+    assert len(found) == 40
+    assert [each.due for each in found] == sorted(each.due for each in found)
+    assert max(each.due for each in found) <= 5.0, "a copy goes on at its beginning where it ends"
+    assert all(each.opens for each in found)
+    assert len({each.item.names[0] for each in found}) == 40
+    begins = [[each.due for each in found if each.item.names[0] == name] for name in (0, 10, 20, 30)]
+    assert len({each[0] for each in begins if each}) == len([each for each in begins if each])
+
+
+def test_copies_of_a_single_prompt_come_at_one_moment() -> None:
+    assert [each.due for each in arrivals(line(0, [1]), copies=3).at(1.0)] == [0.0, 0.0, 0.0]

@@ -158,3 +158,27 @@ def test_without_a_worker_there_is_no_choice() -> None:
     router.members([], 0.0)
     with pytest.raises(LookupError):
         router.send(request([1]), 0.0)
+
+
+def test_what_another_replica_tells_of_its_load_counts_until_it_tells_otherwise() -> None:
+    router = replica(shares=True, alone=False)
+
+    def waits() -> list[float]:
+        return [seat.load.wait(1.0) for seat in router.fleet.seats.values()]
+
+    router.hear("replica 7", [], [("w0", 2, 900.0), ("unknown", 1, 5.0)], until=9.0)
+    router.hear("replica 8", [], [("w0", 1, 100.0)], until=9.0)
+    assert waits() == [1000.0, 0.0, 0.0]
+    router.hear("replica 7", [], [("w1", 1, 50.0)], until=9.0)
+    assert waits() == [100.0, 50.0, 0.0]
+    router.hear("replica 7", [], [], until=9.0)
+    assert waits() == [100.0, 0.0, 0.0]
+
+
+def test_a_small_table_forgets() -> None:
+    small, large = replica(table=200), replica(table=100_000)
+    for router in (small, large):
+        for at in range(20):
+            serve(router, request([1000 + 10 * at + block for block in range(10)]))
+        serve(router, early := request([1000 + block for block in range(10)]))
+        assert (early.reason == "cold") is (router is small)

@@ -21,7 +21,7 @@ def requests(prompts: list[list[int]], apart: float = 0.02, sessions: int = 0) -
     lines = [
         line(at * apart, names, session=f"s{at % sessions}" if sessions else None) for at, names in enumerate(prompts)
     ]
-    return Arrivals(rows(*lines), dice()("arrivals"), 2).at(1.0)
+    return Arrivals(rows(*lines), dice()("arrivals"), 2 if sessions else 1).at(1.0)
 
 
 def left_over(run: Simulation) -> list[float]:
