@@ -12,7 +12,7 @@ MYPY_ARGS := $(if $(wildcard .venv/.medusa),,--no-warn-return-any --allow-subcla
 # it in. The checksum is that of Python 3.11 on x86-64; a new torch needs a new one.
 TORCH_CPU_SHA256 := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 
-.PHONY: demo test test-medusa test-vllm check format bench bench-decoding bench-overload soak fuzz compose lock clean
+.PHONY: demo test test-medusa test-vllm check format bench bench-peers bench-decoding bench-overload soak fuzz compose lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
 	@$(BIN)/prefix-router demo $(DEMO_ARGS)
@@ -37,10 +37,13 @@ format: .venv/.ready
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: .venv/.ready  ## CPU per request, and microseconds a decision, on this machine
-	@$(BIN)/python bench/cpu.py $(BENCH_ARGS)
+bench: .venv/.ready  ## CPU per request beside every peer that is here, and microseconds a decision, on this machine
+	@$(BIN)/python -m bench.path $(BENCH_ARGS)
 	@$(BIN)/python bench/decision.py
 	@$(BIN)/python bench/memory.py
+
+bench-peers: .venv/.ready  ## installs the proxies that `make bench` compares with, each in its own environment in .peers
+	@$(BIN)/python -m bench.path.install $(PEERS)
 
 fuzz: .venv/.ready  ## many random inputs for both HTTP parsers; FUZZ_INPUTS=100000 FUZZ_SEED=2 for more and others
 	@FUZZ_INPUTS=$${FUZZ_INPUTS:-20000} $(BIN)/pytest -n $(WORKERS) tests/fuzz
@@ -71,9 +74,20 @@ compose:  ## the cluster: gateway, three mock workers, Prometheus, Grafana
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(MEDUSA_LOCK) >&2 || { echo "on Linux this needs torch's CPU build for Python 3.11 on x86-64: PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL tells pip where it lies" >&2; exit 1; }
 	@touch $@
 
+compiled: .cache/compiled/.ready  ## the path of a request as a C extension, in .cache/compiled: PYTHONPATH=.cache/compiled
+
+# Built from a copy: the extension would stand in front of the sources it was made from.
+.cache/compiled/.ready: .venv/.ready pyproject.toml $(shell find router -name '*.py')
+	@echo "compiling the path of a request (about a minute)" >&2
+	@rm -rf .cache/compiled .cache/compiling && mkdir -p .cache/compiling
+	@cp -r pyproject.toml README.md LICENSE router backends .cache/compiling
+	@cd .cache/compiling && HATCH_BUILD_HOOK_ENABLE_MYPYC=1 ../../$(BIN)/python -m hatchling build -t wheel -d wheels >&2
+	@$(BIN)/pip install --quiet --no-deps --no-compile --target .cache/compiled .cache/compiling/wheels/*.whl
+	@rm -rf .cache/compiling && touch $@
+
 lock:  ## resolve the lock files anew (needs uv)
-	uv pip compile pyproject.toml --universal --extra events --extra redis --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
-	uv pip compile pyproject.toml --universal --extra events --extra redis --extra plot --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
+	uv pip compile pyproject.toml --universal --extra envoy --extra events --extra redis --extra kubernetes --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
+	uv pip compile pyproject.toml --universal --extra envoy --extra events --extra redis --extra kubernetes --extra plot --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
 	uv pip compile pyproject.toml --universal --extra medusa --group reference --constraints requirements-dev.lock --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o $(MEDUSA_LOCK)
 	awk -v sha256=$(TORCH_CPU_SHA256) -f .ci/torch-cpu.awk $(MEDUSA_LOCK) >$(MEDUSA_LOCK).new
 	mv $(MEDUSA_LOCK).new $(MEDUSA_LOCK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.accounting import count_prompt, count_request
 from router.core.queue import MOST_PRIORITY
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("router")
 
-WHOLE = re.compile(rb"[+-]?[0-9]{1,18}")
+WHOLE: Final = re.compile(rb"[+-]?[0-9]{1,18}")
 
-UNSALTED = frozenset(("/tokenize", "/detokenize"))  # they touch no cache, and refuse fields they do not know
+UNSALTED: Final = frozenset(("/tokenize", "/detokenize"))  # they touch no cache, and refuse fields they do not know
 
 
 def admit(journey: Journey) -> None:

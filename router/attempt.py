@@ -7,7 +7,7 @@ the way, lease and connection are given back once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.core.choose import Choice
 from router.core.health import REQUEST_FAILED
@@ -23,7 +23,7 @@ from router.proxy.upstream import Waiting
 if TYPE_CHECKING:
     from router.journey import Journey
 
-MOST_HELD = 65_536  # bytes of a worker's 503 or 429 that are kept while another worker is asked
+MOST_HELD: Final = 65_536  # bytes of a worker's 503 or 429 that are kept while another worker is asked
 
 
 class Held:
@@ -98,7 +98,7 @@ class Attempt:
         if self.held is not None:
             turned_away(self.journey, self.held)
         else:
-            if self.journey.thread is not None:
+            if self.journey.followed is not None:
                 self._pass([])
             self.journey.done(self.choice.seat)
 
@@ -124,8 +124,8 @@ class Attempt:
 
     def _pass(self, pieces: list[bytes]) -> None:
         journey = self.journey
-        if journey.thread is not None:
-            pieces = self._follow(journey.thread, pieces)
+        if journey.followed is not None:
+            pieces = self._follow(journey.followed, pieces)
         if journey.meter.read(pieces):
             now = journey.house.clock()
             self.lease.first_token(now)
@@ -138,6 +138,6 @@ class Attempt:
         """What of these may be passed on, so that another worker can go on with the stream; none: it is over."""
         pieces = thread.take(pieces) if pieces else thread.rest()
         if not thread.open and not thread.joined:
-            self.journey.thread = None
+            self.journey.followed = None
             self.journey.let_go()
         return pieces

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from router import __version__, replay_command, top
+from router import __version__, picker_command, replay_command, top
+from router.discovery.faults import discovery_faults
 from router.layers import SettingsError, effective, from_environment, load, yaml_trouble
 from router.plugins import dialect_names, missing_extras, policy_faults, policy_names
 from router.proxy.worker_tls import NOTHING, tls_faults
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     replay_command.add(commands)
     top.add(commands)
+    picker_command.add(commands, settings_from)
     return parser
 
 
@@ -155,7 +157,9 @@ def _check_names(settings: Settings) -> list[str]:
         for at, worker in enumerate(settings.workers)
         if worker.dialect not in known
     ]
-    return faults + _tls_faults(settings.listen.tls) + _worker_tls_faults(settings) + _log_faults(settings.log.access)
+    faults += discovery_faults(settings.discovery, known)
+    faults += _tls_faults(settings.listen.tls, "listen.tls") + _tls_faults(settings.picker.tls, "picker.tls")
+    return faults + _worker_tls_faults(settings) + _log_faults(settings.log.access)
 
 
 def _worker_tls_faults(settings: Settings) -> list[str]:
@@ -174,20 +178,20 @@ def _log_faults(access: str) -> list[str]:
     return []
 
 
-def _tls_faults(tls: Tls) -> list[str]:
+def _tls_faults(tls: Tls, where: str) -> list[str]:
     if (tls.certificate is None) != (tls.key is None):
-        return ["listen.tls: certificate and key go together"]
+        return [f"{where}: certificate and key go together"]
     if tls.certificate is None or tls.key is None:
         return []
     files = {"certificate": tls.certificate, "key": tls.key}
-    faults = [f"listen.tls.{name}: there is no file {path}" for name, path in files.items() if not Path(path).is_file()]
+    faults = [f"{where}.{name}: there is no file {path}" for name, path in files.items() if not Path(path).is_file()]
     if not faults:
         import ssl
 
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")
         except OSError as wrong:
-            faults.append(f"listen.tls: not a certificate with its key, in PEM and without a password ({wrong})")
+            faults.append(f"{where}: not a certificate with its key, in PEM and without a password ({wrong})")
     return faults
 
 

@@ -6,13 +6,13 @@ settings, and `plugins.py` finds it. Listeners and clocks are handed over by the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from router.asks import Ask as Ask
 from router.asks import Ranked as Ranked
 from router.asks import Usage as Usage
-from router.errors import Refusal
+from router.errors import AttemptError, Refusal
 from router.events import Event
 from router.prompt import Prompt
 from router.types import Fingerprint, News, Worker
@@ -59,7 +59,8 @@ class Ring(Protocol):
 
     def walk(self, key: int, /) -> Iterator[str]: ...
     def home(self, key: int, /) -> str | None: ...
-    def nearest(self, key: int, among: Container[str], /) -> str | None: ...
+    def nearest(self, key: int, among: Collection[str], /) -> str | None: ...
+    def in_order(self, key: int, among: Collection[str], /) -> Iterator[str]: ...
 
 
 class Policy(Protocol):
@@ -67,6 +68,9 @@ class Policy(Protocol):
 
     `order` yields every candidate exactly once, the most wanted first, lazily: most callers take one. It must be a
     function of its arguments and of the dice it was built with. Ties fall in ring order.
+
+    `candidates` may be a `core.candidates.Candidates`: besides being that list it knows how they stand against each
+    other, so that a policy need not look at each of many.
     """
 
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]: ...
@@ -127,10 +131,10 @@ class Source(Protocol):
     """Where workers are learned from.
 
     Each item is the complete set known to this source, never a change to it: whoever reads it makes itself equal.
-    The first item comes at once.
+    The first item comes at once, or once the place it learns from was reached. What is lost on the way empties nothing.
     """
 
-    def watch(self) -> AsyncIterator[tuple[Worker, ...]]: ...
+    def watch(self) -> AsyncGenerator[tuple[Worker, ...], None]: ...
 
 
 class Listener(Protocol):
@@ -157,6 +161,20 @@ class Sink(Protocol):
     def end(self) -> None: ...
     def abort(self) -> None:
         """Cut, so that the client cannot take what it has for the whole."""
+
+
+class Receiver(Protocol):
+    """Who awaits the answer. After `on_end` or `on_failure` the connection calls no more."""
+
+    connection: Any  # set by the pool where the request had to wait for one
+
+    def on_head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
+    def on_body(self, pieces: list[bytes]) -> None: ...
+    def on_read(self) -> None:
+        """All that one read brought has been told, and the answer goes on."""
+
+    def on_end(self) -> None: ...
+    def on_failure(self, failure: AttemptError) -> None: ...
 
 
 class Promise(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.elsewhere import cut
 from router.ending import phase
@@ -18,9 +18,11 @@ from router.events import DeadlinePassed
 if TYPE_CHECKING:
     from router.journey import Journey
 
-DECIMAL = re.compile(rb"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}")
-LEAST_LEFT = 0.001  # seconds; a worker is never told 0, which some take for no limit
-EXPECTED = "x-request-timeout: expected the seconds this request may take, a decimal number above 0, such as 2.5."
+DECIMAL: Final = re.compile(rb"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}")
+LEAST_LEFT: Final = 0.001  # seconds; a worker is never told 0, which some take for no limit
+EXPECTED: Final = (
+    "x-request-timeout: expected the seconds this request may take, a decimal number above 0, such as 2.5."
+)
 
 
 def begin(journey: Journey) -> None:

@@ -20,7 +20,7 @@ def failed(journey: Journey, failure: AttemptError, attempt: Attempt) -> None:
     """An attempt failed. Once the client has the status, another may go on with its stream, or it is cut too."""
     choice = attempt.choice
     if attempt.answered:
-        if journey.thread is None or not journey.go_on(failure, attempt):
+        if journey.followed is None or not journey.go_on(failure, attempt):
             blame(journey, failure, choice, retried=False)
             cut(journey)
     elif isinstance(failure, StaleConnection) and not journey.resent and journey.counted < journey.house.max_tries:

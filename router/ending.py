@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.accounting import settle
 from router.errors import Refusal, RequestTooLarge
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from router.house import House
     from router.journey import Journey
 
-MOST_MODEL = 128  # characters of a client's model name that reach a log
+MOST_MODEL: Final = 128  # characters of a client's model name that reach a log
 
 
 def finished(journey: Journey, status: int, code: str | None, cancelled_in: str | None, cut: bool) -> Finished:

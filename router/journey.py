@@ -41,6 +41,8 @@ from router.waiting import holds_out, leave_room, wait
 
 log = logging.getLogger("router")
 
+NO_HEADERS: Headers = []  # never changed in place
+
 
 class Journey:
     ask: Ask | None = None
@@ -48,32 +50,29 @@ class Journey:
     attempt: Attempt | None = None  # the latest
     choice: Choice | None = None  # whose answer the client is given, or the latest
     ticket: Ticket | None = None
-    thread: Thread | None = None  # of a stream that another worker could go on with
+    followed: Thread | None = None  # a stream that another worker could go on with
     failure: AttemptError | None = None
     held: Held | None = None
-    cors: Headers = []  # noqa: RUF012 - what the answer says to browsers; never changed in place
     tenant: str | None = None
     key: Key | None = None
     hope: Hope | None = None  # it would rather wait for this worker than take another
     account: Account | None = None  # its caller's, where requests are counted
     tried: tuple[str, ...] = ()
-    attempts = counted = status = size = resumed = priority = 0
-    deadline = inf
-    decision_seconds = 0.0
-    ended = resent = stream = False
-    whole_at = sent_at = 0.0  # when the request's last byte came, and when it went to a worker
+    deadline: float = inf
     first_byte_at: float | None = None
     first_token_at: float | None = None
 
     def __init__(self, house: House, place: Place, target: bytes, headers: Headers, sink: Sink) -> None:
         self.house = house
         self.started = house.clock()
+        self.attempts = self.counted = self.status = self.size = self.resumed = self.priority = 0
+        self.ended = self.resent = self.stream = False
+        self.decision_seconds = self.whole_at = self.sent_at = 0.0  # whole: its last byte came; sent: to a worker
         self.path, self.dialect = place
         self.target = target
         self.sink = sink
         self.client = sink.peer if house.origins is None else house.client_of(sink.peer, headers)
-        if house.cors is not None:
-            self.cors = house.cors.headers(headers)
+        self.cors = NO_HEADERS if house.cors is None else house.cors.headers(headers)  # what browsers are told
         self.intake = take_in(headers)
         self.request_id = request_id(self.intake.given_id)
         self.meter = Meter(self.dialect)
@@ -151,7 +150,7 @@ class Journey:
 
     def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         """Send it there; `fresh`: on a new connection."""
-        (send if self.thread is None else send_on)(self, choice, now, fresh=fresh)
+        (send if self.followed is None else send_on)(self, choice, now, fresh=fresh)
 
     # The answer passes.
 

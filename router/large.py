@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-LARGE = 262_144  # bytes; what is smaller takes about a millisecond at most
+LARGE: Final = 262_144  # bytes; what is smaller takes about a millisecond at most
 
 
 def parts_of(body: bytes) -> int:

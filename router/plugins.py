@@ -1,6 +1,6 @@
 """A plug's file name is its registration: `prefix_cost` is `router/policies/prefix_cost.py`, `my.module` an outsider's.
 
-A policy module has `Options` and `build(options, tools)`; a dialect module has `build()`.
+A policy module has `Options` and `build(options, tools)`; a dialect module has `build()`, a source's `build(options)`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from router import dialects, policies
-from router.contracts import Dialect, Policy, PolicyTools
+from router import dialects, discovery, policies
+from router.contracts import Dialect, Policy, PolicyTools, Source
 from router.settings import Settings
 
 
@@ -49,6 +49,10 @@ def missing_extras(settings: Settings) -> list[str]:
     wanted += [
         (f"workers[{at}].kv_events", "zmq", "events") for at, each in enumerate(settings.workers) if each.kv_events
     ]
+    kubernetes = settings.discovery.kubernetes
+    if kubernetes is not None:
+        wanted.append(("discovery.kubernetes", "kubernetes", "kubernetes"))
+        wanted += [("discovery.kubernetes.worker.kv_events", "zmq", "events")] if kubernetes.worker.kv_events else []
     return [
         f"{path}: needs a library that is not installed: pip install 'prefix-router[{extra}]'"
         for path, module, extra in wanted
@@ -60,6 +64,12 @@ def build_policy(name: str, options: Mapping[str, Any], tools: PolicyTools) -> P
     module, chosen = _policy_options(name, options)
     policy: Policy = module.build(chosen, tools)
     return policy
+
+
+def build_source(name: str, options: Any) -> Source:
+    """The source that `discovery` names so, with its settings."""
+    source: Source = import_module(f"{discovery.__name__}.{name}").build(options)
+    return source
 
 
 def build_dialects() -> list[Dialect]:

@@ -34,6 +34,7 @@ WHOLE = ("listen.host", "listen.port", "listen.processes")
 RESTART = (
     *WHOLE, "listen.tls.certificate", "listen.tls.key", "listen.trusted_proxies", "listen.proxy_protocol",
     "listen.cors_origins", "routing.replicas", "routing.pass_through", "share", "log.access",
+    "picker.host", "picker.port", "picker.http_port", "picker.tls.certificate", "picker.tls.key",
 )  # fmt: skip
 
 P = TypeVar("P", bound=Part)

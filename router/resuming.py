@@ -45,7 +45,7 @@ def arm(journey: Journey, status: int, headers: Headers, length: int | None) -> 
     others = (seat for seat in journey.house.fleet.seats.values() if seat is not choice.seat)
     if not any(seat.serves(journey.model) and (not thread.is_chat or goes_on_with_chats(seat)) for seat in others):
         return False
-    journey.thread = thread
+    journey.followed = thread
     return True
 
 
@@ -77,7 +77,7 @@ def go_on(journey: Journey, failure: AttemptError, broken: Attempt) -> bool:
 def _next(journey: Journey, broken: Attempt, counts: bool) -> Choice | bool:
     """The worker to ask: the next in the policy's order for the prompt as it was. True: all that could are full, and it
     waits for one; False: nobody can."""
-    house, thread = journey.house, journey.thread
+    house, thread = journey.house, journey.followed
     journey.counted += counts
     journey.tried += (broken.choice.seat.id,)
     body = thread.onward() if thread is not None and journey.counted < house.max_tries else None
@@ -100,7 +100,7 @@ def _next(journey: Journey, broken: Attempt, counts: bool) -> Choice | bool:
 
 def send_on(journey: Journey, choice: Choice, now: float, *, fresh: bool = True) -> None:
     """On a fresh connection always: a kept one that is stale would be one more thing that can go wrong."""
-    thread = journey.thread
+    thread = journey.followed
     try:
         if thread is not None and thread.needs_engine and not goes_on_with_chats(choice.seat):
             cut(journey)  # it joined while this waited
@@ -137,7 +137,7 @@ class Continuation(Attempt):
 
     def _pass(self, pieces: list[bytes]) -> None:
         super()._pass(pieces)
-        thread = self.journey.thread
+        thread = self.journey.followed
         if thread is not None and thread.spoken > thread.before:
             self.lease.first_token(self.journey.house.clock())
 

@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
 
     def last_answers(self) -> None:
         """From now on every answer is its connection's last."""
-        self._gateway.lane.closing = True
+        self._gateway.lane.terms.closing = True
         close = (b"connection", b"close")
         for headers in (self.config.encoded_headers, self.server_state.default_headers):
             if close not in headers:

@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from router.sections.auth import Auth
+from router.sections.discovery import Discovery
 from router.sections.limits import HealthSettings, Limits, Queue, Timeouts
 from router.sections.listen import Listen
 from router.sections.part import Later, Part
+from router.sections.picker import Picker
 from router.sections.routing import Routing, Signals
 from router.sections.workers import Connections, WorkerSettings
 
@@ -27,13 +29,6 @@ def _plain_url(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
-class Discovery(Part):
-    static: Later = {}
-    file: Later = None
-    dns: Later = None
-    kubernetes: Later = None
-
-
 class Shutdown(Part):
     grace_seconds: float = Field(3.0, ge=0)
     drain_seconds: float = Field(600.0, ge=0)
@@ -47,6 +42,7 @@ class Log(Part):
 
 class Settings(Part):
     listen: Listen = Listen()
+    picker: Picker = Picker()
     connections: Connections = Connections()
     workers: tuple[Annotated[WorkerSettings, BeforeValidator(_plain_url)], ...] = ()
     discovery: Discovery = Discovery()

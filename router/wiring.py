@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,13 +13,14 @@ from fastapi import FastAPI
 from router.admin import Desk, build_admin
 from router.app import build_app
 from router.clock import monotonic
-from router.contracts import Policy, PolicyTools, Source
+from router.contracts import Policy, PolicyTools
 from router.core.fleet import Changes, Fleet, Seat
 from router.core.health import Signal, Thresholds
 from router.core.holders import Holders
 from router.core.mind import Mind
 from router.core.slo import Slo
 from router.discovery.roster import Roster
+from router.discovery.sources import Sources
 from router.discovery.static import StaticSource
 from router.errors import Refusal
 from router.events import Finished, Panicked, WorkerChanged
@@ -31,7 +31,7 @@ from router.observe.bus import Bus
 from router.observe.decisions import Decisions
 from router.observe.metrics import Metrics
 from router.outside import Outside
-from router.plugins import build_dialects, build_policy
+from router.plugins import build_dialects, build_policy, build_source
 from router.processes.crew import Crew
 from router.proxy.asgi import AsgiEndpoint
 from router.proxy.protocol import FastLane, lane_for
@@ -72,6 +72,7 @@ class Gateway:
         decisions = Decisions(self.bus, monotonic)
         self.roster = Roster()
         self.static = StaticSource(worker.worker() for worker in settings.workers)
+        self.sources = Sources(self._report, build_source)
         self.crew = Crew(self.house, self.roster, self.apply, self.metrics, decisions)
         self.app = build_app(self.house, self.crew.scrape, self.catalogue, openai, self._lifespan)
         self.desk = Desk(self.house, self.crew, settings, origins or {})
@@ -104,17 +105,18 @@ class Gateway:
         for seat in self.fleet.seats.values():
             seat.health.limits = self.fleet.limits
         self.house.adopt(settings)
-        self.lane.limits = _client_limits(settings)
+        self.lane.terms.limits = _client_limits(settings)
         for route in self.app.router.routes:
             endpoint = getattr(route, "endpoint", None)
             if isinstance(endpoint, AsgiEndpoint):
-                endpoint.limits = self.lane.limits
+                endpoint.limits = self.lane.terms.limits
         if settings.log.level != before.log.level:
             logging.getLogger().setLevel(settings.log.level.upper())
         self.outside.adopt(settings)
         self.static.replace(worker.worker() for worker in settings.workers)
         if self._serving:
             self._report(self.static, self.static.workers)
+            self.sources.adopt(settings.discovery)
             renewed = self.house.tls.renewed
             if renewed or settings.connections.tls != before.connections.tls:
                 for seat in self.fleet.seats.values():
@@ -161,25 +163,21 @@ class Gateway:
         self.outside.open(self.family)
         self.outside.follow(Changes(tuple(self.fleet.seats.values()), (), ()))  # those an admin added before
         self._serving = True
-        watching = asyncio.create_task(self._watch(self.static), name="static workers")
+        self.sources.open(self.static, self.settings.discovery)
         try:
             if self.before_serving is not None:
                 await self.before_serving()
             yield
         finally:
             self._serving = False
-            watching.cancel()
+            await self.sources.close()
             for prober in self._probers.values():
                 prober.stop()
             await self.outside.close()
             self.house.close()
             access_log.close()
 
-    async def _watch(self, source: Source) -> None:
-        async for workers in source.watch():
-            self._report(source, workers)
-
-    def _report(self, source: Source, workers: tuple[Worker, ...]) -> None:
+    def _report(self, source: object, workers: tuple[Worker, ...]) -> None:
         self.roster.report(source, workers)
         self.apply()
 

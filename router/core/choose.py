@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from router.contracts import Ask, Policy
-from router.core.fleet import Seat
+from router.core.seat import Seat
 from router.types import Reason
 
 

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from router.core.easing import Ease, HandOver, SlowStart
-from router.core.health import DOWN, DRAINING, READY, REQUEST_FAILED, SUSPECT, TRIAL, Health, Signal, Thresholds
-from router.core.load import Load
+from router.core.candidates import Candidates
+from router.core.easing import HandOver, SlowStart
+from router.core.health import DOWN, DRAINING, READY, REQUEST_FAILED, SUSPECT, TRIAL, Signal, Thresholds
 from router.core.ring import Ring
+from router.core.seat import Seat as Seat
+from router.core.speed import set_speeds
 from router.events import WorkerChanged
 from router.types import Worker
 
@@ -23,55 +25,6 @@ USABLE = frozenset((READY, SUSPECT, TRIAL))
 MOST_CACHED, LONGEST_CACHED = 256, 256
 SETTLED_SECONDS = 5.0  # a worker ready for longer was there before
 PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it means none
-
-
-class Seat:
-    """A known worker's place: what it is, how it does, what it has been charged with. One incarnation of it.
-
-    answered, failed: requests that it answered well, and that failed there; its 4xx, 503 and 429 are neither
-    """
-
-    __slots__ = ("answered", "discovered", "easing", "engine", "failed", "health", "id", "load", "models",
-                 "most", "ready_at", "speed", "usual_most", "wait", "weight", "worker")  # fmt: skip
-
-    def __init__(self, worker: Worker, limits: Thresholds) -> None:
-        self.id = worker.id
-        self.worker = worker
-        self.weight = worker.weight
-        self.health = Health(limits)
-        self.load = Load()
-        self.wait = self.load.wait
-        self.speed = worker.weight
-        self.answered = self.failed = 0
-        self.easing: Ease | None = None
-        self.engine: str | None = None  # what it says it runs
-        self.ready_at: float | None = None
-        self.most: int | None = None  # requests in flight at once: its limit, or one while it is on trial
-        self.usual_most: int | None = None  # where the worker itself names none
-        self.discovered: frozenset[str] | None = None
-        self.models: frozenset[str] | None = None  # None: any
-        self.learn(worker, None)
-
-    def __repr__(self) -> str:
-        return f"<Seat {self.id} {self.health.state}, {self.load.in_flight} in flight>"
-
-    def learn(self, worker: Worker, discovered: frozenset[str] | None) -> None:
-        """What it was configured as, and the models it published: configured ones count."""
-        self.worker, self.discovered = worker, discovered
-        self.weight = self.speed = worker.weight
-        self.models = frozenset(worker.models) if worker.models is not None else discovered
-        self.limit()
-
-    def serves(self, model: str | None) -> bool:
-        return model is None or self.models is None or model in self.models
-
-    def limit(self) -> None:
-        """Set `most` from the worker's limit and its health."""
-        own = self.worker.max_in_flight
-        self.most = 1 if self.health.state is TRIAL else self.usual_most if own is None else own
-
-    def is_full(self) -> bool:
-        return self.most is not None and self.load.in_flight + self.load.elsewhere >= self.most
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -91,7 +44,9 @@ class Fleet:
         self.panicking = False
         self.usual_most: int | None = None
         self._named: frozenset[str] = frozenset()
-        self._cache: dict[str | None, list[Seat]] = {}
+        self._cache: dict[str | None, Candidates] = {}
+        self._lists: dict[tuple[Seat, ...], Candidates] = {}  # every list once, whichever models have it
+        self._older: dict[tuple[Seat, ...], Candidates] = {}  # those before the last change, for it may change back
 
     def __repr__(self) -> str:
         return f"<Fleet {' '.join(f'{seat.id}={seat.health.state}' for seat in self.seats.values())}>"
@@ -117,6 +72,7 @@ class Fleet:
         self.limit_each(self.usual_most)
         self.ring.place({seat.id: seat.weight for seat in self.seats.values()})
         self._refresh()
+        self._forget_lists()
         return Changes(tuple(joined), left, tuple(updated))
 
     def limit_each(self, most: int | None) -> None:
@@ -161,16 +117,31 @@ class Fleet:
         if seat.discovered != models:
             seat.learn(seat.worker, models)
             self._refresh()
+            self._forget_lists()
 
-    def candidates(self, model: str | None) -> list[Seat]:
+    def candidates(self, model: str | None) -> Candidates:
         """The workers that may be used for this model now, in the order of their names."""
         found = self._cache.get(model)
         if found is None:
             serving = [seat for seat in self.seats.values() if seat.serves(model)]
-            found = sorted(_usable(serving)[0], key=lambda seat: seat.id)
+            found = self._listed(tuple(sorted(_usable(serving)[0], key=lambda seat: seat.id)))
             if len(self._cache) < MOST_CACHED and len(model or "") <= LONGEST_CACHED:
                 self._cache[model] = found
         return found
+
+    def set_speeds(self) -> None:
+        """Some paces were learnt."""
+        if set_speeds(list(self.seats.values())):
+            self._forget_lists()
+
+    def fade(self, factor: float, now: float) -> None:
+        """Time has passed: what was sent counts for less, and who was eased for long enough is eased no more."""
+        for seat in self.seats.values():
+            seat.load.traffic *= factor
+            if seat.easing is not None and now >= seat.easing.until:
+                seat.easing = None
+        for each in (*self._lists.values(), *self._older.values()):
+            each.standing.recount()
 
     def known_model(self, model: str) -> bool:
         """Some worker names this model as its own, so it may be remembered and counted by name."""
@@ -188,9 +159,25 @@ class Fleet:
         return [seat for seat in self.seats.values() if seat.health.state in USABLE]
 
     def _refresh(self) -> None:
+        """The candidates may be others now."""
         self._cache = {}
+        for each in self._older.values():
+            each.standing.dissolve()
+        self._older, self._lists = self._lists, {}
         self._named = frozenset(name for seat in self.seats.values() for name in seat.models or ())
         self.panicking = _usable(list(self.seats.values()))[1]
+
+    def _listed(self, seats: tuple[Seat, ...]) -> Candidates:
+        found = self._lists.get(seats) or self._older.pop(seats, None) or Candidates(seats)
+        self._lists[seats] = found
+        return found
+
+    def _forget_lists(self) -> None:
+        """The workers themselves are others now, or their speeds."""
+        self._cache = {}
+        for each in (*self._lists.values(), *self._older.values()):
+            each.standing.dissolve()
+        self._lists, self._older = {}, {}
 
 
 def _usable(seats: list[Seat]) -> tuple[list[Seat], bool]:

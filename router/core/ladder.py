@@ -43,18 +43,27 @@ class Ladder:
             return Key(prompt.whole, 0, 0)
         bar = self.share / (workers or 1) * self._total
         if bar < self.least:
-            bar = self.least
+            bar = float(self.least)
         seen = self._seen
         head = hashes[0]
         count = seen[head] = seen.get(head, 0.0) + 1.0
         if count <= bar / 2:  # deeper rungs were seen no more often: they are counted once this one is half way to hot
             return Key(head, prompt.depths[0], 0)
+        depths, key, hot_depth = prompt.depths, None, 0
+        if count <= bar:
+            key = Key(head, depths[0], 0)
+        else:
+            hot_depth = depths[0]
         for at in range(1, len(hashes)):
             value = hashes[at]
             count = seen[value] = seen.get(value, 0.0) + 1.0
+            if key is None:
+                if count <= bar:
+                    key = Key(value, depths[at], hot_depth)
+                hot_depth = depths[at]
             if count < 2 and at > known:
                 break  # new here, so new further down too
-        return self._key(prompt, bar, 0)
+        return key or self._key(prompt, bar, 0)
 
     def look(self, prompt: Fingerprint, workers: int) -> Key:
         """The key this prompt would get, without counting it."""

@@ -8,13 +8,17 @@ A worker's pace (prefill tokens a second) is learnt from streams that found it w
 failed is not idle, however little waits there: a penalty stands for what it might cost to ask it again. A worker whose
 oldest waiting request is overdue by that pace is held to be as far behind as it is late: that shows queues which no
 count of tokens shows, such as a full batch.
+
+Orders of the fleet by these numbers (`standing.py`) are put right when next asked for, so every change of one is told.
 """
 
 from __future__ import annotations
 
 from math import inf
+from typing import Protocol
 
-HALF_LIFE = 41.6  # seconds; halving in whole steps has the mean age of a decay with a time constant of 60 s
+from router.core.lease import Lease as Lease
+
 LEAST_WORK = 0.05  # of a prompt: reading it from the cache is not free
 PACE_TOKENS = 64  # a request that computes fewer says little about the pace
 PACE_UP, PACE_DOWN = 0.5, 0.05  # quick to believe in a fast worker, slow to forget it: a high percentile
@@ -26,21 +30,30 @@ PENALTY_FACTOR = 4.0  # a failure weighs as computing its prompt again does in t
 PENALTY_HALF_LIFE = 1.0  # seconds
 
 
+class Reader(Protocol):
+    """Keeps what is known of several loads together."""
+
+    traffic: float
+
+    def pace_learnt(self, before: float | None, after: float) -> None: ...
+
+
 class Load:
     """One worker's load, seen from this process.
 
     in_flight: requests chosen for it and not over
     charged: prefill tokens chosen for it whose first token has not come
     waiting: requests whose first token has not come
-    traffic: prompt tokens sent to it recently, halved every `HALF_LIFE`
+    traffic: prompt tokens sent to it recently, halved now and then (`fading.py`)
     elsewhere, waiting_elsewhere, charged_elsewhere: the same of the other processes of this machine
     apart: other gateways send here too, and do not say what
     remote: what other replicas said they have waiting and charged here, and until when that counts
+    readers: who keeps sums over this and others; late: sets to which it is added when a floor or a count changes
     """
 
-    __slots__ = ("_due", "_head_since", "_penalised_at", "_queue", "apart", "charged", "charged_elsewhere", "elsewhere",
-                 "in_flight", "pace", "paced", "penalty", "queue_until", "queued", "remote", "traffic", "waiting",
-                 "waiting_elsewhere")  # fmt: skip
+    __slots__ = ("_due", "_head_since", "_others", "_penalised_at", "_queue", "apart", "charged", "charged_elsewhere",
+                 "elsewhere", "in_flight", "late", "pace", "paced", "penalty", "queue_until", "queued", "readers",
+                 "remote", "traffic", "waiting", "waiting_elsewhere")  # fmt: skip
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -59,24 +72,31 @@ class Load:
         self._queue: dict[Lease, None] = {}  # those without a first token, oldest first
         self._head_since = 0.0  # when the oldest one's prefill began
         self._due: dict[Lease, float] = {}
+        self._others = False  # something may wait here that was not charged here
+        self.readers: list[Reader] = []
+        self.late: list[set[Load]] = []
 
     def __repr__(self) -> str:
         return f"<Load {self.in_flight} in flight, {self.charged:.0f} tokens waiting>"
 
     def wait(self, now: float) -> float:
         """Tokens that a new request would have to wait for."""
-        wait = self.left(now) + self.charged_elsewhere
-        if now < self.queue_until:
-            wait += self.queued
-        if self.remote:
+        others = self._others
+        if not self._queue and not others:
+            return 0.0
+        wait = self.left(now)
+        if others:
+            wait += self.charged_elsewhere
+            if now < self.queue_until:
+                wait += self.queued
             for _, charged, until in self.remote.values():
                 if now < until:
                     wait += charged
-        if self.pace is not None and self._due:
+        if self._due and self.pace is not None:
             late = now - next(iter(self._due.values())) - GRACE
             if late > 0:
                 wait = max(wait, late * self.pace)
-        if self.penalty:
+        if others and self.penalty:
             left = self.penalty * 0.5 ** ((now - self._penalised_at) / PENALTY_HALF_LIFE)
             if left < 1.0:
                 self.penalty = 0.0
@@ -94,6 +114,21 @@ class Load:
         most = MOST_DONE * next(iter(self._queue)).tokens
         return self.charged - (done if done < most else most)
 
+    def floor(self) -> float:
+        """No less than this will `wait` say, at any time until the readers are told of a change."""
+        floor = self.charged
+        if self.pace is not None and self._queue and not self.apart:
+            floor -= MOST_DONE * next(iter(self._queue)).tokens
+        return floor + self.charged_elsewhere
+
+    def line(self, then: float) -> float:
+        """What would wait at that time by its pace, if the oldest request could be computed for ever: it falls by the
+        pace, or not at all, and `wait` is never below it."""
+        line = self.charged + self.charged_elsewhere
+        if self.pace is not None and self._queue and not self.apart and self._head_since < inf:
+            line -= (then - self._head_since) * self.pace
+        return line
+
     def oldest(self) -> Lease | None:
         """The one whose first token has been awaited for longest."""
         return next(iter(self._queue)) if self._queue else None
@@ -102,12 +137,27 @@ class Load:
         """A request of so many prompt tokens failed here."""
         left = self.penalty * 0.5 ** ((now - self._penalised_at) / PENALTY_HALF_LIFE)
         self.penalty, self._penalised_at = left + PENALTY_FACTOR * tokens, now
+        self._others = True
+
+    def carry(self, tokens: float) -> None:
+        """A prompt of so many tokens goes there, whoever sends it."""
+        self.traffic += tokens
+        for reader in self.readers:
+            reader.traffic += tokens
+        self.tell()
+
+    def tell(self) -> None:
+        """Something changed that others keep an order by."""
+        for late in self.late:
+            late.add(self)
 
     def hear_siblings(self, in_flight: int, waiting: int, charged: float) -> None:
         """What the other processes of this machine have at this worker now, all together."""
         self.elsewhere = in_flight
         self.waiting_elsewhere = waiting
         self.charged_elsewhere = charged
+        self._hear()
+        self.tell()
 
     def hear_replica(self, teller: str, waiting: int, charged: float, until: float) -> None:
         """What another replica has here now; it counts until then, in case nothing more is heard of that replica."""
@@ -117,6 +167,7 @@ class Load:
             for name in silent:
                 del self.remote[name]
             self.remote[teller] = waiting, charged, until
+        self._hear()
 
     def hear_queue(self, waiting: int, mean_work: float, now: float, lasting: float) -> None:
         """The worker says that so many requests wait there. Beyond our own, each stands for `mean_work` tokens, until
@@ -125,6 +176,10 @@ class Load:
         strangers -= sum(theirs for theirs, _, until in self.remote.values() if now < until)
         self.queued = strangers * mean_work if strangers > 0 else 0.0
         self.queue_until = now + lasting
+        self._hear()
+
+    def _hear(self) -> None:
+        self._others = bool(self.charged_elsewhere or self.queued or self.remote or self.penalty)
 
     def charge(self, tokens: float, now: float, *, streaming: bool) -> Lease:
         """Take one unit of this worker's attention."""
@@ -138,6 +193,7 @@ class Load:
         self.charged += tokens
         if streaming and self.pace is not None:
             self._due[lease] = now + PATIENCE * (wait + tokens) / self.pace
+        self.tell()
         return lease
 
     def relieve(self, lease: Lease, now: float | None = None) -> None:
@@ -148,83 +204,20 @@ class Load:
         elif queue and next(iter(queue)) is lease:
             self._head_since = inf  # nobody knows when the next one's prefill began
         queue.pop(lease, None)
-        self._due.pop(lease, None)
+        if self._due:
+            self._due.pop(lease, None)
         self.waiting -= 1
-        self.charged -= lease.tokens
-        if not self._idle_of_charges():
-            return
-        self.charged = 0.0  # sums of floats drift; an idle worker has exactly nothing waiting
+        self.charged = self.charged - lease.tokens if queue else 0.0  # sums drift; where nothing waits it is nothing
+        self.tell()
 
     def learn_pace(self, tokens: float, seconds: float) -> None:
         """A request that had the worker's prefill to itself took that long for that many tokens."""
         if tokens < PACE_TOKENS or seconds <= 0.0:
             return
-        seen = tokens / seconds
+        seen, before = tokens / seconds, self.pace
         self.paced += 1
-        if self.pace is None:
-            self.pace = seen
-        else:
-            self.pace += (PACE_UP if seen > self.pace else PACE_DOWN) * (seen - self.pace)
-
-    def _idle_of_charges(self) -> bool:
-        return self.charged < 1e-6 or self.in_flight == 0
-
-
-class Lease:
-    """One unit of one worker's attention, held by one owner at a time. Every method may be called again."""
-
-    __slots__ = ("_alone", "_charged", "_load", "_open", "prefill_seconds", "since", "tokens")
-
-    def __init__(self, load: Load, tokens: float, now: float, *, alone: bool) -> None:
-        self.tokens = tokens
-        self._load = load
-        self.since = now
-        self._alone = alone
-        self.prefill_seconds: float | None = None  # how long its prefill took, where it had the worker to itself
-        self._charged = self._open = True
-
-    @property
-    def waits(self) -> bool:
-        """Its first token has not come."""
-        return self._charged
-
-    def first_token(self, now: float) -> None:
-        """Prefill is over: the charged tokens go back."""
-        if self._charged:
-            self._charged = False
-            if self._alone:
-                self.prefill_seconds = now - self.since
-            self._load.relieve(self, now)
-
-    def release(self) -> bool:
-        """All that is still held goes back. True the first time."""
-        if not self._open:
-            return False
-        self._open = False
-        self._load.in_flight -= 1
-        if self._charged:
-            self._charged = False
-            self._load.relieve(self)
-        return True
-
-
-class Traffic:
-    """When every worker's `traffic` is to be halved: together, in whole steps of `HALF_LIFE`.
-
-    Whole steps, so that two processes that saw the same requests agree, whatever the moments between them.
-    """
-
-    __slots__ = ("_begin", "next_at")
-
-    def __init__(self) -> None:
-        self._begin: float | None = None
-        self.next_at = 0.0
-
-    def halvings(self, now: float) -> int:
-        """How many halvings are due since the last call that said so; none are before `next_at`."""
-        if self._begin is None:
-            self._begin = now
-        steps = int((now - self._begin) / HALF_LIFE)
-        self._begin += steps * HALF_LIFE
-        self.next_at = self._begin + HALF_LIFE
-        return steps
+        pace = seen if before is None else before + (PACE_UP if seen > before else PACE_DOWN) * (seen - before)
+        self.pace = pace
+        for reader in self.readers:
+            reader.pace_learnt(before, pace)
+        self.tell()

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 
 from router.contracts import Ask, Policy, Ranked, Truth, Usage
 from router.core.choose import Choice, choose
+from router.core.fading import Fading
 from router.core.fingerprint import fingerprint, seed_of
 from router.core.fleet import Fleet, Seat
 from router.core.holders import Holders
 from router.core.ladder import Ladder
 from router.core.lengths import Lengths
-from router.core.load import LEAST_WORK, Lease, Traffic
-from router.core.speed import set_speeds
+from router.core.load import LEAST_WORK, Lease
 from router.core.steps import Text, last_rung, noted, steps_after
 from router.core.strangers import Strangers
 from router.prompt import IDS, Prompt
@@ -55,7 +55,7 @@ class Mind:
         self.outbox: list[News] | None = None  # what others should hear, where there are any; whoever sends empties it
         self.truth: Truth | None = None
         self.lengths = Lengths()
-        self._traffic = Traffic()
+        self._fading = Fading()
         self._turn = self._paces = 0
         self._mean_work = FIRST_WORK
         self._strangers = None if alone else Strangers()
@@ -108,10 +108,15 @@ class Mind:
         """The request goes there: charge it, and remember that it will hold the prefix."""
         seat = choice.seat
         tokens = ask.prefix.tokens or 1.0  # so that requests with nothing to hash take turns
-        new = max(tokens - choice.expected, LEAST_WORK * tokens, 1.0)
-        if now >= self._traffic.next_at:
-            self._fade(now)
-        seat.load.traffic += tokens
+        new = tokens - choice.expected
+        least = LEAST_WORK * tokens
+        if new < least:
+            new = least
+        if new < 1.0:
+            new = 1.0
+        if now >= self._fading.next_at:
+            self.fleet.fade(0.5 ** self._fading.halvings(now), now)
+        seat.load.carry(tokens)
         self.holders.note(ask.hashes, seat.id, new)
         if self.outbox is not None:
             self.outbox.append(News(seat.id, tokens, new, ask.hashes))
@@ -143,13 +148,13 @@ class Mind:
     def _learn_pace(self, seat: Seat, prompt: float, computed: float, usage: Usage, seconds: float) -> None:
         """Only from prompts that were mostly computed: reading much from a cache takes time that tells nothing."""
         if usage.prompt is not None and usage.cached is not None:
-            prompt, computed = usage.prompt, usage.prompt - usage.cached
+            prompt, computed = float(usage.prompt), float(usage.prompt - usage.cached)
         if computed < MOSTLY * prompt:
             return
         seat.load.learn_pace(computed, seconds)
         self._paces += 1
         if self._paces % PACES_A_LOOK == 0:
-            set_speeds(list(self.fleet.seats.values()))
+            self.fleet.set_speeds()
 
     def failed(self, ask: Ask, seat: Seat, now: float) -> None:
         """A request failed there, which made the worker look idle: it is not."""
@@ -167,7 +172,7 @@ class Mind:
         """Another process or replica sent this: the worker holds it. Of workers unknown here nothing is kept."""
         seat = self.fleet.seats.get(news.worker)
         if seat is not None:
-            seat.load.traffic += news.tokens
+            seat.load.carry(news.tokens)
             self.holders.note(news.hashes, news.worker, news.computed)
             if self.truth is not None:
                 self.truth.heard(news)
@@ -186,13 +191,6 @@ class Mind:
         for seat in self.fleet.seats.values():
             waiting, charged = told.get(seat.id, (0, 0.0))
             seat.load.hear_replica(teller, waiting, charged, until)
-
-    def _fade(self, now: float) -> None:
-        factor: float = 0.5 ** self._traffic.halvings(now)
-        for seat in self.fleet.seats.values():
-            seat.load.traffic *= factor
-            if seat.easing is not None and now >= seat.easing.until:
-                seat.easing = None
 
     def rank(self, ask: Ask, model: str | None, now: float) -> list[Ranked]:
         """The whole order, for explanations."""

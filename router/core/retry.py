@@ -9,9 +9,11 @@ asked at most once).
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.errors import AttemptError
 
-BACK_PRESSURE = frozenset((429, 503))
+BACK_PRESSURE: Final = frozenset((429, 503))
 
 
 def may_retry(failure: AttemptError, *, counted: int, max_tries: int, answered: bool) -> bool:

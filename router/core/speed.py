@@ -25,8 +25,10 @@ class Paced(Protocol):
     def load(self) -> Load: ...
 
 
-def set_speeds(seats: Sequence[Paced]) -> None:
-    """Give every worker its speed. With all paces alike, or unknown, everybody has the same."""
+def set_speeds(seats: Sequence[Paced]) -> bool:
+    """Give every worker its speed. With all paces alike, or unknown, everybody has the same. True when one
+    moved."""
+    before = [seat.speed for seat in seats]
     told = len({seat.weight for seat in seats}) > 1
     paces = [seat.load.pace for seat in seats if seat.load.pace is not None]
     typical = median_high(paces) if paces else 0.0
@@ -38,3 +40,4 @@ def set_speeds(seats: Sequence[Paced]) -> None:
         relative = pace / typical
         alike = 1 - NOISE <= relative <= 1 / (1 - NOISE)
         seat.speed = seat.weight * (1.0 if alike else min(max(relative, LEAST_SPEED), MOST_SPEED))
+    return [seat.speed for seat in seats] != before

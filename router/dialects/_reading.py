@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from router.contracts import Usage
+from router.dialects._shapes import ReportedUsage, read_usage
 from router.errors import InvalidJson
 from router.prompt import CALL, NAME, NEXT, media, stable, tagged, text
 
 Body = TypeVar("Body")
 
-CALLS = ("tool_use", "tool_result", "function_call")  # compared, not hashed: a part's type may be anything
-CACHE_CONTROL = "cache_control"  # a mark that clients move on from turn to turn; no engine reads it as text
-NO_PROMPT = ("content", CACHE_CONTROL)
-MOST_NESTED = 4
-NOT_JSON = "The request body is not valid JSON."
-NO_USAGE = Usage(None, None, None)
-EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\ndata:", b"\rdata:")
-
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class CachedTokens(msgspec.Struct, gc=False):
-    cached_tokens: Count | None = None
-
-
-class ReportedUsage(msgspec.Struct, gc=False):
-    """Usage in OpenAI's and in Anthropic's names."""
-
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: CachedTokens | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    input_tokens_details: CachedTokens | None = None
-    cache_read_input_tokens: Count | None = None
-
-
-class Reporting(msgspec.Struct, gc=False):
-    usage: ReportedUsage | None = None
-
-
-_reporting = msgspec.json.Decoder(Reporting).decode
+CALLS: Final = ("tool_use", "tool_result", "function_call")  # compared, not hashed: a part's type may be anything
+CACHE_CONTROL: Final = "cache_control"  # a mark that clients move on from turn to turn; no engine reads it as text
+NO_PROMPT: Final = ("content", CACHE_CONTROL)
+MOST_NESTED: Final = 4
+NOT_JSON: Final = "The request body is not valid JSON."
+NO_USAGE: Final = Usage(None, None, None)
+EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\ndata:", b"\rdata:")
 
 
 def decode(body: bytes, strict: Callable[[bytes], Body], shape: type[Body]) -> Body | None:
@@ -138,7 +113,7 @@ def reported(tail: bytes, before: int | None = None) -> tuple[ReportedUsage | No
         rest = _up_to_event_end(tail, at)
         for closing in (b"", b"}"):  # Anthropic's message_start nests its usage one object deeper
             try:
-                usage = _reporting(b"{" + rest.removesuffix(closing)).usage
+                usage = read_usage(b"{" + rest.removesuffix(closing)).usage
             except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
                 continue
             if usage is not None:
@@ -162,7 +137,7 @@ def json_usage(tail: bytes) -> Usage:
     if at < 0:
         return NO_USAGE
     try:
-        usage = _reporting(b"{" + tail[at:]).usage
+        usage = read_usage(b"{" + tail[at:]).usage
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         usage = None
     if usage is None:

@@ -2,74 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from router.contracts import Usage
 from router.dialects import _reading as reading
+from router.dialects._shapes import Chat, Message, Plain, StreamChoice, read_chat, read_chunk, read_plain
 from router.errors import Refusal
 from router.prompt import CALL, NAME, NEXT, TEXT, TOOLS, Prompt, ids, opened, stable, tagged, text, turn
 
-CHAT = "/v1/chat/completions"
-TURNS = {role: opened(role) for role in ("system", "developer", "user", "assistant", "tool")}
-
-
-class Message(msgspec.Struct, gc=False):
-    role: Any = ""
-    content: Any = None
-    tool_calls: Any = None
-    name: Any = None
-    tool_call_id: Any = None
-
-
-class Chat(msgspec.Struct, gc=False):
-    messages: list[Message] = []
-    model: Any = None
-    stream: Any = False
-    tools: Any = None
-    cache_salt: Any = None
-    priority: Any = None
-    prompt_cache_key: Any = None
-
-
-class Plain(msgspec.Struct, gc=False):
-    """Completions, embeddings, responses, rerank, score and tokenize: whichever field carries the text."""
-
-    model: Any = None
-    stream: Any = False
-    prompt: Any = None
-    input: Any = None
-    messages: Any = None
-    instructions: Any = None
-    query: Any = None
-    text_1: Any = None
-    tools: Any = None
-    cache_salt: Any = None
-    priority: Any = None
-    prompt_cache_key: Any = None
-
-
-class Delta(msgspec.Struct, gc=False):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    tool_calls: Any = None
-
-
-class StreamChoice(msgspec.Struct, gc=False):
-    delta: Delta | None = None
-    text: Any = None
-
-
-class Chunk(msgspec.Struct, gc=False):
-    choices: list[StreamChoice] = []
-    type: Any = None
-
-
-_chat = msgspec.json.Decoder(Chat).decode
-_plain = msgspec.json.Decoder(Plain).decode
-_chunk = msgspec.json.Decoder(Chunk).decode
+CHAT: Final = "/v1/chat/completions"
+TURNS: Final = {role: opened(role) for role in ("system", "developer", "user", "assistant", "tool")}
 
 
 class OpenAI:
@@ -80,9 +24,9 @@ class OpenAI:
 
     def read(self, path: str, body: bytes) -> Prompt:
         if path == CHAT:
-            chat = reading.decode(body, _chat, Chat)
+            chat = reading.decode(body, read_chat, Chat)
             return _prompt(chat, chat_text(chat.messages, chat.tools)) if chat else Prompt(b"")
-        plain = reading.decode(body, _plain, Plain)
+        plain = reading.decode(body, read_plain, Plain)
         return _prompt(plain, _plain_text(plain)) if plain else Prompt(b"")
 
     def has_token(self, event: bytes) -> bool:
@@ -90,7 +34,7 @@ class OpenAI:
         if not data or data == b"[DONE]":
             return False
         try:
-            chunk = _chunk(data)
+            chunk = read_chunk(data)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return False
         if not chunk.choices:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from select import PIPE_BUF
+from typing import Final
 
 import msgspec
 
@@ -21,8 +22,8 @@ from router.events import Finished
 from router.observe.bus import Bus
 from router.observe.own_log import safe_json
 
-MOST_PENDING = 65_536  # lines
-INTERVAL = 0.1  # seconds
+MOST_PENDING: Final = 65_536  # lines
+INTERVAL: Final = 0.1  # seconds
 
 
 class AccessLog:
@@ -34,22 +35,22 @@ class AccessLog:
         self._stamp = Stamp()
         self._stop = threading.Event()
         self._file: int | None = None
-        self._thread: threading.Thread | None = None
+        self._writer: threading.Thread | None = None
         if where == "none":
             return
         self._file = _open(where)
         self._most = PIPE_BUF if shared and self._file is not None and _is_pipe(self._file) else None
         self._encode = msgspec.json.Encoder().encode
-        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._run, name="access-log", daemon=True)
+        self._writer.start()
         bus.on(Finished, self._note)
 
     def close(self) -> None:
         """Write what is left."""
-        if self._thread is not None:
+        if self._writer is not None:
             self._stop.set()
-            self._thread.join(timeout=2.0)
-            self._thread = None
+            self._writer.join(timeout=2.0)
+            self._writer = None
 
     def _note(self, event: Finished) -> None:
         if len(self._lines) >= MOST_PENDING:

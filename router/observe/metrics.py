@@ -7,7 +7,6 @@ patterns, models are those that some worker names, and the series of a worker go
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,7 +21,7 @@ from router.observe.ejections import Ejections
 from router.observe.model_names import ModelNames
 from router.observe.pressure import Pressure
 from router.observe.rows import Row
-from router.observe.series import DECISION, NAME, SECONDS, Counter, Histogram, cumulative
+from router.observe.series import DECISION, NAME, Counter, Histogram, cumulative
 from router.observe.snapshot import Series, Snapshot
 from router.types import Reason, WorkerState
 
@@ -116,31 +115,9 @@ class Metrics(Collector):
 
     def _finished(self, event: Finished) -> None:
         row = self._rows.get((event.path, event.model, event.worker, event.reason)) or self._row(event)
-        status = event.status
-        row.codes[status] = row.codes.get(status, 0) + 1
-        seconds, series = event.seconds, row.seconds  # `add`, without the calls
-        series.counts[bisect_left(SECONDS, seconds)] += 1
-        series.total += seconds
-        seconds, series = event.first_byte_seconds or 0.0, row.first_byte
-        if seconds:
-            series.counts[bisect_left(SECONDS, seconds)] += 1
-            series.total += seconds
-        seconds, series = event.decision_seconds, self._decision_series
-        if seconds:
-            series.counts[bisect_left(DECISION, seconds)] += 1
-            series.total += seconds
-        if row.worker is not None:
-            row.count += 1
-            row.predicted += event.predicted_cached_tokens
-            if status < 400:
-                row.prompt += event.prompt_tokens
-                cached = event.cached_tokens
-                if cached is not None:
-                    row.cached += cached
-                    row.reported += event.predicted_cached_tokens
-                    if cached > event.chance_cached_tokens:
-                        row.saved += cached - event.chance_cached_tokens
-                row.unreported += not event.usage_reported
+        row.add(event)
+        if event.decision_seconds:
+            self._decision_series.add(event.decision_seconds)
         if event.cancelled_in is not None:
             self._cancelled.values[event.cancelled_in,] += 1
         if event.code is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from router.observe.series import Buckets
+from bisect import bisect_left
+
+from router.events import Finished
+from router.observe.series import SECONDS, Buckets
 
 
 class Row:
@@ -21,3 +24,30 @@ class Row:
         """Begin anew: all of it is in the counters."""
         self.codes: dict[int, int] = {}
         self.count = self.predicted = self.prompt = self.cached = self.unreported = self.reported = self.saved = 0
+
+    def add(self, event: Finished) -> None:
+        """One more of this kind."""
+        status = event.status
+        self.codes[status] = self.codes.get(status, 0) + 1
+        seconds, series = event.seconds, self.seconds  # `add`, without the calls
+        series.counts[bisect_left(SECONDS, seconds)] += 1
+        series.total += seconds
+        first_byte = event.first_byte_seconds
+        if first_byte:
+            series = self.first_byte
+            series.counts[bisect_left(SECONDS, first_byte)] += 1
+            series.total += first_byte
+        if self.worker is not None:
+            predicted = event.predicted_cached_tokens
+            self.count += 1
+            self.predicted += predicted
+            if status < 400:
+                self.prompt += event.prompt_tokens
+                cached = event.cached_tokens
+                if cached is not None:
+                    self.cached += cached
+                    self.reported += predicted
+                    if cached > event.chance_cached_tokens:
+                        self.saved += cached - event.chance_cached_tokens
+                if not event.usage_reported:
+                    self.unreported += 1

@@ -9,10 +9,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from math import inf
+from typing import Final
 
-NAME = "prefix_router_"
-SECONDS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)  # fmt: skip
-DECISION = (.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1)  # fmt: skip
+NAME: Final = "prefix_router_"
+SECONDS: Final = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)  # fmt: skip
+DECISION: Final = (.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1)  # fmt: skip
 
 Labels = tuple[str, ...]
 

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.contracts import Ask, Candidate, PolicyTools, Ranked, Ring
 from router.core.balance import by_requests, by_work
+from router.core.candidates import by_name
 from router.core.fingerprint import prefix_hash
 from router.types import Reason
 
@@ -60,21 +61,22 @@ class PrefixAware:
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
         length = self.options.prefix_length
         prefix = ask.body[:length] if ask.native else beginning(ask.text, length)
-        seats = {c.id: c for c in candidates}
-        name = self.ring.nearest(prefix_hash(prefix, ask.seed, len(prefix)), seats) if prefix else None
+        by_id = by_name(candidates)
+        name = self.ring.nearest(prefix_hash(prefix, ask.seed, len(prefix)), by_id) if prefix else None
         if name is None:
             yield from by_work(candidates, now)
             return
-        home = seats.pop(name)
+        home = by_id[name]
         kept = Ranked(name, Reason.HOME, 0.0, _in_flight(home) / home.weight)
-        others = by_requests([*seats.values()], Reason.SPILL)
-        if _in_flight(home) < self.options.concurrency_threshold:
+        keeps = _in_flight(home) < self.options.concurrency_threshold
+        if keeps:
             yield kept
-            yield from others
-            return
-        spilled = list(others)
-        freer = [other for other in spilled if other.cost < kept.cost]
-        yield from (*freer, kept, *spilled[len(freer) :])
+        for other in by_requests(candidates, Reason.SPILL):
+            if not keeps and other.cost >= kept.cost:
+                keeps = True
+                yield kept
+            if other.worker != name:
+                yield other
 
 
 def beginning(canonical: bytes, characters: int) -> bytes:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.contracts import Ask, Candidate, PolicyTools, Ranked, Ring
 from router.core.balance import by_work
+from router.core.candidates import Candidates, by_name
 from router.types import Reason
 
 
@@ -33,15 +34,23 @@ class PrefixBounded:
             yield from by_work(candidates, now)
             return
         key, depth = self._key(ask)
-        seats = {c.id: c for c in candidates}
-        walk = [seats[worker] for worker in self.ring.walk(key) if worker in seats]
-        mean = sum(c.wait(now) for c in walk) / len(walk)
-        limit = self.options.bound * mean + depth / ask.prefix.bytes_a_token
-        fitting = [c for c in walk if not c.load.in_flight + c.load.elsewhere or c.wait(now) / c.speed <= limit]
+        room = depth / ask.prefix.bytes_a_token
+        by_id = by_name(candidates)
+        home = next(by_id[worker] for worker in self.ring.walk(key) if worker in by_id)
+        at_once = isinstance(candidates, Candidates) and (
+            _is_idle(home)
+            or home.wait(now) / home.speed <= self.options.bound * candidates.standing.least_mean_wait() + room
+        )
+        if at_once:  # nearly every caller takes one, and need not know what waits everywhere
+            yield Ranked(home.id, Reason.HOME, 0.0, home.wait(now))
+        walk = [by_id[worker] for worker in self.ring.walk(key) if worker in by_id]
+        limit = self.options.bound * sum(c.wait(now) for c in walk) / len(walk) + room
+        fitting = [c for c in walk if _is_idle(c) or c.wait(now) / c.speed <= limit]
         for c in fitting:
-            yield Ranked(c.id, Reason.HOME if c is walk[0] else Reason.SPILL, 0.0, c.wait(now))
-        full = [c for c in walk if c not in fitting]
-        yield from by_work(full, now, Reason.SPILL)
+            if c is not home or not at_once:
+                yield Ranked(c.id, Reason.HOME if c is home else Reason.SPILL, 0.0, c.wait(now))
+        fit = {c.id for c in fitting}
+        yield from by_work([c for c in walk if c.id not in fit], now, Reason.SPILL)
 
     def _key(self, ask: Ask) -> tuple[int, int]:
         """The deepest rung within `key_bytes`; a prompt shorter than any rung is hashed whole."""
@@ -50,6 +59,11 @@ class PrefixBounded:
             return prefix.whole, 0
         at = max((at for at, depth in enumerate(prefix.depths) if depth <= self.options.key_bytes), default=0)
         return prefix.hashes[at], prefix.depths[at]
+
+
+def _is_idle(candidate: Candidate) -> bool:
+    """It has nothing in flight, from any process of this machine."""
+    return not candidate.load.in_flight + candidate.load.elsewhere
 
 
 def build(options: Options, tools: PolicyTools) -> PrefixBounded:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from router.contracts import Ask, Candidate, PolicyTools, Ranked
+from router.core.candidates import Candidates
 from router.types import Reason
 
 
@@ -16,9 +17,9 @@ class Options(BaseModel):
 
 class RoundRobin:
     def order(self, ask: Ask, candidates: Sequence[Candidate], now: float) -> Iterator[Ranked]:
-        names = sorted(c.id for c in candidates)
-        for at in range(len(names)):
-            yield Ranked(names[(ask.turn + at) % len(names)], Reason.LOAD, 0.0, float(at))
+        in_turn = candidates if isinstance(candidates, Candidates) else sorted(candidates, key=lambda c: c.id)
+        for at in range(len(in_turn)):
+            yield Ranked(in_turn[(ask.turn + at) % len(in_turn)].id, Reason.LOAD, 0.0, float(at))
 
 
 def build(options: Options, tools: PolicyTools) -> RoundRobin:

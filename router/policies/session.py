@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from router.contracts import Ask, Candidate, PolicyTools, Ranked, Ring
 from router.core.balance import by_work
+from router.core.candidates import by_name
 from router.core.fingerprint import seed_of
 from router.types import Reason
 
@@ -28,10 +29,11 @@ class Session:
         if ask.session is None:
             yield from by_work(candidates, now)
             return
-        waits = {c.id: c.wait(now) for c in candidates}
+        by_id = by_name(candidates)
         for worker in self.ring.walk(seed_of(ask.session)):
-            if worker in waits:
-                yield Ranked(worker, Reason.SESSION, 0.0, waits[worker])
+            c = by_id.get(worker)
+            if c is not None:
+                yield Ranked(worker, Reason.SESSION, 0.0, c.wait(now))
 
 
 def build(options: Options, tools: PolicyTools) -> Session:

@@ -43,6 +43,7 @@ from router.wiring import Gateway
 
 COUNTED_EVERY = 1.0  # seconds between two snapshots of the counts; so much may be lost when a process is killed
 ACQUAINTED_SECONDS, LOOK_SECONDS = 2.0, 0.01  # at most, for workers that do not answer their first probe
+KNOWN_LOOKS, KNOWN_LOOK_SECONDS = 600, 0.25  # longer than a rolling restart waits, which leaves it at the old process
 START_SECONDS = 60.0  # for the parent's first answer; it may be busy with starting others
 
 
@@ -94,8 +95,11 @@ class Child(Server):
         await self._line.close()
 
     async def _acquainted(self) -> None:
-        """A successor takes requests once its workers were asked how they do; until then they wait in its queue."""
-        await asyncio.sleep(0)  # the settings' workers are known now
+        """A successor takes requests once it knows its workers and asked them how they do; until then they wait in its
+        queue. One that cannot learn who they are does not take the place of a process that knows."""
+        for _ in range(KNOWN_LOOKS):
+            if self.ending or await self._gateway.sources.heard(KNOWN_LOOK_SECONDS):
+                break
         seats = self._gateway.fleet.seats
         for _ in range(int(ACQUAINTED_SECONDS / LOOK_SECONDS)):
             if all(seat.health.state is not STARTING or seat.health.failed_probes for seat in seats.values()):

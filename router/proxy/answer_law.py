@@ -5,10 +5,12 @@ llhttp refuses conflicting and malformed lengths; it takes codings in a response
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.errors import BrokenAnswer
 
-NO_BODY = frozenset((204, 304))
-MOST_HEAD = 262_144  # bytes before an answer begins: of its head, and of interim answers before it
+NO_BODY: Final = frozenset((204, 304))
+MOST_HEAD: Final = 262_144  # bytes before an answer begins: of its head, and of interim answers before it
 
 
 def framing(status: int, headers: list[tuple[bytes, bytes]]) -> tuple[int | None, bool]:

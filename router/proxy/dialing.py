@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from router.errors import AttemptError, ConnectTimeout, LocalTrouble, Unreachable
 
@@ -68,7 +68,8 @@ async def _open(pool: Pool, connection: Connection, host: str) -> None:
     """The worker's certificate must be for its name, whichever address it was found at."""
     at, tls = pool.address, pool.tls
     name = at.host if tls else None
-    await pool.loop.create_connection(lambda: connection, host, at.port, ssl=tls, server_hostname=name)
+    protocol = cast(asyncio.Protocol, connection)  # by its methods
+    await pool.loop.create_connection(lambda: protocol, host, at.port, ssl=tls, server_hostname=name)
 
 
 def _failure(pool: Pool, wrong: Exception) -> AttemptError:

@@ -8,42 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Final
 
 import httptools
 
 from router import errors
+from router.contracts import Receiver as Receiver
 from router.errors import AttemptError, BrokenAnswer
 from router.proxy.answer_law import MOST_HEAD, framing
 from router.proxy.dialing import dial
-from router.proxy.headers import Headers
+from router.proxy.headers import Headers, lowered
+from router.proxy.pen import Pen
 
 if TYPE_CHECKING:
     from router.proxy.upstream import Pool
 
-ONE_WRITE = 65_536  # a body below this is copied behind its head: one packet, one system call
-UNUSED_SECONDS = 60.0  # then an idle connection is closed: what drops it silently on the way would be noticed late
-STALE_SECONDS = 0.25  # a round trip, generously: within it a kept connection's end is no answer to the request
+UNUSED_SECONDS: Final = 60.0  # then an idle connection is closed: what drops it silently would be noticed late
+STALE_SECONDS: Final = 0.25  # a round trip, generously: within it a kept connection's end is no answer to the request
 
 
-class Receiver(Protocol):
-    """Who awaits the answer. After `on_end` or `on_failure` the connection calls no more."""
+class Connection:
+    """An asyncio protocol by its methods: below a class that is not compiled it would be slow."""
 
-    connection: Any  # set by the pool where the request had to wait for one
-
-    def on_head(self, status: int, headers: Headers, length: int | None) -> None: ...
-    def on_body(self, pieces: list[bytes]) -> None: ...
-    def on_read(self) -> None:
-        """All that one read brought has been told, and the answer goes on."""
-
-    def on_end(self) -> None: ...
-    def on_failure(self, failure: AttemptError) -> None: ...
-
-
-class Connection(asyncio.Protocol):
     __slots__ = ("_announced", "_done", "_eof_ends", "_head", "_head_bytes", "_headers", "_keep", "_length", "_parser",
-                 "_pieces", "_request", "_seen", "_status", "_task", "_transport", "deadline", "paused", "peer", "pool",
-                 "receiver", "sent_at", "used")  # fmt: skip
+                 "_pen", "_pieces", "_request", "_seen", "_status", "_task", "_transport", "deadline", "paused", "peer",
+                 "pool", "receiver", "sent_at", "used")  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -117,15 +106,23 @@ class Connection(asyncio.Protocol):
     def _write(self, head: bytes, body: bytes, now: float) -> None:
         self.sent_at = now
         self.deadline = now + self.pool.limits.first_byte
-        assert self._transport is not None
-        self._transport.write(head + body if len(body) < ONE_WRITE else head)
-        if len(body) >= ONE_WRITE:
-            self._transport.write(body)
+        self._pen.begin()
+        self._pen.write([head, body])
 
     # asyncio's side
 
+    def eof_received(self) -> None:
+        """The worker sends no more: the transport closes."""
+
+    def pause_writing(self) -> None:
+        """A request's body waits in the transport."""
+
+    def resume_writing(self) -> None:
+        """It has gone out."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        self._pen = Pen(self._transport)  # type: ignore[arg-type]
         request, self._request = self._request, None
         if self.receiver is None or request is None:
             self._close()
@@ -174,7 +171,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._announced:  # trailers stay here: they are no headers
-            self._headers.append((name.lower(), value))
+            self._headers.append((lowered(name), value))
 
     def on_headers_complete(self) -> None:
         headers, self._headers = self._headers, []

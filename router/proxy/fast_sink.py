@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -13,9 +13,9 @@ from router.errors import Refusal
 from router.proxy.headers import Headers
 
 if TYPE_CHECKING:
-    from router.proxy.protocol import FastLane
+    from router.proxy.lane import Lane
 
-NO_BODY = frozenset((204, 304))
+NO_BODY: Final = frozenset((204, 304))
 
 
 class FastSink:
@@ -28,12 +28,12 @@ class FastSink:
     __slots__ = ("_chunked", "_complete", "_eof_ends", "_lane", "_old", "_out", "_story", "disconnected", "keep_alive",
                  "peer", "response_complete")  # fmt: skip
 
-    def __init__(self, lane: FastLane, *, old: bool, keep_alive: bool) -> None:
+    def __init__(self, lane: Lane, *, old: bool, keep_alive: bool) -> None:
         self._lane = lane
         self._old = old
         self._out: list[bytes] = []
         self._story: Story | None = None
-        self.peer: str = lane.client[0] if lane.client else ""
+        self.peer: str = lane.peer()
         self._chunked = self._eof_ends = self._complete = False
         self.keep_alive = keep_alive
         self.response_complete = self.disconnected = False
@@ -45,7 +45,7 @@ class FastSink:
 
     @property
     def paused(self) -> bool:
-        return self._lane.flow.write_paused
+        return self._lane.write_paused
 
     def set(self) -> None:
         if self.disconnected:
@@ -99,7 +99,8 @@ class FastSink:
             return
         out = self._out
         out.append(STATUS_LINE[status] if status in STATUS_LINE else b"HTTP/1.1 %d \r\n" % status)
-        out += [b"%s: %s\r\n" % header for header in headers]
+        for name, value in headers:
+            out += (name, b": ", value, b"\r\n")
         if not self._complete:
             self.keep_alive = False
         if status in NO_BODY:
@@ -121,8 +122,8 @@ class FastSink:
 
     def flush(self) -> None:
         if self._out and not self.response_complete:
-            self._lane.transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
-            self._out.clear()
+            out, self._out = self._out, []
+            self._lane.pen.write(out if len(out) == 1 else [b"".join(out)])
 
     def end(self) -> None:
         if self.response_complete:
@@ -137,7 +138,7 @@ class FastSink:
             return
         if not self.keep_alive:
             self._lane.transport.close()
-        self._lane.on_response_complete()
+        self._lane.answered()
 
     def abort(self) -> None:
         if self.response_complete:
@@ -148,7 +149,7 @@ class FastSink:
         if self._eof_ends:
             self._reset_on_close()
         self._lane.transport.close()
-        self._lane.on_response_complete()
+        self._lane.answered()
 
     def _reset_on_close(self) -> None:
         """Where only the connection's end ends a body, a cut must not look like one."""

@@ -7,12 +7,11 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-USED = ("connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline", "server_state",
-        "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport")  # fmt: skip
-METHODS = ("connection_lost", "connection_made", "data_received", "on_body", "on_header", "on_headers_complete",
-           "on_message_begin", "on_message_complete", "on_response_complete", "on_url", "pause_writing",
-           "resume_writing", "send_400_response", "shutdown", "_start_asgi_task",
-           "_unset_keepalive_if_required")  # fmt: skip
+USED = ("client", "connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline",
+        "server_state", "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport")  # fmt: skip
+METHODS = ("connection_lost", "connection_made", "data_received", "on_body", "on_headers_complete", "on_message_begin",
+           "on_message_complete", "on_response_complete", "pause_writing", "resume_writing", "shutdown",
+           "_start_asgi_task", "_unset_keepalive_if_required")  # fmt: skip
 
 
 def missing_attributes() -> list[str]:

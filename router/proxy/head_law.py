@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
-WATCHED = frozenset((b"host", b"expect", b"transfer-encoding", b"transfer_encoding", b"content_length"))
-MOST_FIELDS = 256  # header fields of one request
-TARGET = re.compile(rb"/|https?://[^/?#@]+/|\*$", re.IGNORECASE)  # of a request; `*` is OPTIONS' own
-HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+WATCHED: Final = frozenset((b"host", b"expect", b"transfer-encoding", b"transfer_encoding", b"content_length"))
+MOST_FIELDS: Final = 256  # header fields of one request
+TARGET: Final = re.compile(rb"/|https?://[^/?#@]+/|\*$", re.IGNORECASE)  # of a request; `*` is OPTIONS' own
+HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 
 
 def field_fault(name: bytes, value: bytes, version: str) -> str | None:

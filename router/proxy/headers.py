@@ -7,34 +7,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import count
 from secrets import token_hex
+from typing import Final
 
 from router.core.mind import Caller
 
 Headers = list[tuple[bytes, bytes]]
 
-HOP_BY_HOP = frozenset((
+HOP_BY_HOP: Final = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
     b"transfer-encoding", b"upgrade",
 ))  # fmt: skip
-AWS_SIGNATURE = frozenset((b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256", b"x-amz-signature"))
-OWN = frozenset((b"x-request-id", b"x-router-worker", b"x-router-reason", b"x-router-policy", b"x-router-resumable"))
-CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
-READ_HERE = frozenset((b"x-session-id", b"x-amzn-sagemaker-prefix-aware-id", b"cookie", b"x-priority"))
-NOT_PLAIN = HOP_BY_HOP | AWS_SIGNATURE | OWN | CREDENTIALS | READ_HERE | {
+AWS_SIGNATURE: Final = frozenset((b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256", b"x-amz-signature"))
+OWN: Final = frozenset(
+    (b"x-request-id", b"x-router-worker", b"x-router-reason", b"x-router-policy", b"x-router-resumable")
+)
+CREDENTIALS: Final = frozenset((b"authorization", b"x-api-key", b"api-key"))
+READ_HERE: Final = frozenset((b"x-session-id", b"x-amzn-sagemaker-prefix-aware-id", b"cookie", b"x-priority"))
+NOT_PLAIN: Final = HOP_BY_HOP | AWS_SIGNATURE | OWN | CREDENTIALS | READ_HERE | {
     b"host", b"content-length", b"expect", b"x-request-timeout"}  # fmt: skip
-CORS = frozenset(b"access-control-" + name for name in (
+CORS: Final = frozenset(b"access-control-" + name for name in (
     b"allow-origin", b"allow-credentials", b"expose-headers", b"allow-methods", b"allow-headers", b"max-age",
     b"allow-private-network",
 ))  # fmt: skip
-NOT_TO_CLIENTS = HOP_BY_HOP | OWN | CREDENTIALS | CORS | {b"content-length"}
-PLAIN_CONNECTION = frozenset((b"keep-alive", b"close", b""))
-AWS_SCHEME = b"aws4-"
-SESSION_COOKIE = b"session_id"
-_PROCESS = token_hex(8)
-_count = count(1)
-SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+NOT_TO_CLIENTS: Final = HOP_BY_HOP | OWN | CREDENTIALS | CORS | {b"content-length"}
+PLAIN_CONNECTION: Final = frozenset((b"keep-alive", b"close", b""))
+AWS_SCHEME: Final = b"aws4-"
+SESSION_COOKIE: Final = b"session_id"
+# Names that most messages have, in the spellings that are sent: found once, their hashes need not be made again.
+SPELLED: Final = {
+    spelling: name
+    for name in (
+        b"accept", b"accept-encoding", b"accept-language", b"api-key", b"authorization", b"cache-control",
+        b"connection", b"content-encoding", b"content-length", b"content-type", b"cookie", b"date", b"host",
+        b"keep-alive", b"origin",
+        b"server", b"transfer-encoding", b"user-agent", b"vary", b"x-api-key", b"x-request-id", b"x-session-id",
+        b"x-stainless-arch", b"x-stainless-async", b"x-stainless-lang", b"x-stainless-os",
+        b"x-stainless-package-version", b"x-stainless-read-timeout", b"x-stainless-retry-count", b"x-stainless-runtime",
+        b"x-stainless-runtime-version", b"x-stainless-timeout",
+    )
+    for spelling in (name, name.title())
+}  # fmt: skip
+DIGITS: Final = [f"{number:02x}" for number in range(256)]
+SAFE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 class Intake(Caller):
@@ -92,11 +107,35 @@ def _without(lines: list[bytes], named: frozenset[bytes]) -> list[bytes]:
     return [line for line in lines if line.partition(b":")[0] not in named]
 
 
+class Ids:
+    """New request ids: 64 random bits of this process and a count, in hexadecimal digits."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._count = 0
+        self._begin = ""
+
+    def new(self) -> str:
+        self._count = count = self._count + 1
+        low = count & 0xFFFF
+        if low <= 1:  # the upper digits change once in 65,536
+            self._begin = f"{self._process}{count >> 16:012x}"
+        return self._begin + DIGITS[low >> 8] + DIGITS[low & 0xFF]
+
+
+IDS: Final = Ids(token_hex(8))
+
+
 def request_id(given: bytes | None) -> str:
-    """The caller's id when it is short and safe to log, else a new one: 64 random bits of this process and a count."""
+    """The caller's id when it is short and safe to log, else a new one."""
     if given is not None and SAFE_ID.fullmatch(given):
         return given.decode("ascii")
-    return f"{_PROCESS}{next(_count):016x}"
+    return IDS.new()
+
+
+def lowered(name: bytes) -> bytes:
+    """A header's name in lower case."""
+    return SPELLED.get(name) or name.lower()
 
 
 def named_in_connection(value: bytes) -> frozenset[bytes]:

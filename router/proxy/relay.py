@@ -8,13 +8,14 @@ kilobytes are kept: usage stands at the end of a JSON answer and in the last eve
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from router.contracts import Dialect, Usage
 
-MOST_HELD = 65_536  # bytes of events without a token that are looked into
-TAIL = 16_384
-NO_USAGE = Usage(None, None, None)
-EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+MOST_HELD: Final = 65_536  # bytes of events without a token that are looked into
+TAIL: Final = 16_384
+NO_USAGE: Final = Usage(None, None, None)
+EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 class Meter:

@@ -12,6 +12,7 @@ import ssl
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -21,7 +22,7 @@ from router.proxy.resolve import Resolver
 from router.proxy.sweep import Sweep, Watched
 from router.types import Worker
 
-MOST_IDLE = 256  # connections kept for reuse a worker
+MOST_IDLE: Final = 256  # connections kept for reuse a worker
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from router.address import parse_address
 from router.sections.part import Part, Seconds
@@ -40,6 +40,16 @@ class KvEvents(Part):
     topic: str = ""
 
 
+def _fits_a_header(key: SecretStr) -> SecretStr:
+    secret = key.get_secret_value()
+    if not (secret.isascii() and secret.isprintable()):
+        raise ValueError("expected printable ASCII without line ends")
+    return key
+
+
+HeaderKey = Annotated[SecretStr, AfterValidator(_fits_a_header)]
+
+
 def _plain_endpoint(value: Any) -> Any:
     return {"endpoint": value} if isinstance(value, str) else value
 
@@ -48,7 +58,7 @@ class WorkerSettings(Part):
     url: str
     id: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:\[\]-]+$")
     dialect: str = "auto"
-    api_key: SecretStr | None = None
+    api_key: HeaderKey | None = None
     weight: float = Field(1.0, gt=0, le=100)
     max_in_flight: int | None = Field(None, ge=1)
     max_connections: int | None = Field(None, ge=1, description="instead of connections.per_worker")
@@ -62,14 +72,6 @@ class WorkerSettings(Part):
     def _is_url(cls, url: str) -> str:
         parse_address(url)
         return url
-
-    @field_validator("api_key")
-    @classmethod
-    def _fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
-        secret = key.get_secret_value() if key else ""
-        if not (secret.isascii() and secret.isprintable()):
-            raise ValueError("expected printable ASCII without line ends")
-        return key
 
     def worker(self) -> Worker:
         secret = self.api_key.get_secret_value() if self.api_key else None

@@ -36,6 +36,8 @@ MOST_WAITING = 8192  # news kept between two batches, more than a process can de
 MOST_BYTES = 1 << 20  # a batch taken in
 MOST_TOKENS = 1e8  # a prompt; more is no number to believe
 MOST_SUM = 1e12  # tokens waiting at one worker
+ANEW = 1.0  # seconds after which a prefix is told again by its hashes, in case somebody came late or missed it
+MOST_TOLD = 16_384  # prefixes remembered as told
 BELIEVED, REPEATED = 1.0, 0.3  # seconds that loads count, and after which they are told again though unchanged
 MOST_LOADS, MOST_REQUESTS = 4096, 1_000_000
 
@@ -74,6 +76,8 @@ class Sharing:
         self._teller = token_hex(8)
         self._channels: list[Channel] = []
         self._far: list[Channel] = []
+        self._known: set[tuple[str, int]] = set()  # what the others were told lately: a worker, a prefix's last hash
+        self._anew_at = 0.0
         self._told: list[tuple[str, int, float]] = []  # the loads, as they were last told
         self._told_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -118,7 +122,7 @@ class Sharing:
         waiting = self.outbox[:]
         self.outbox.clear()
         for start in range(0, len(waiting), MOST_NEWS):
-            some = waiting[start : start + MOST_NEWS]
+            some = self._thinned(waiting[start : start + MOST_NEWS])
             self._send(self._channels, _encode((VERSION, "", some, [])))
             self.sent += len(some)
         if self._far:
@@ -140,6 +144,23 @@ class Sharing:
     def _arm(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PAUSE, self.flush)
+
+    def _thinned(self, many: list[News]) -> list[News]:
+        """Without the hashes of what the others were just told: a warm prefix goes to the same worker again and again,
+        and only its tokens are news then."""
+        now, known = self._clock(), self._known
+        if now >= self._anew_at or len(known) > MOST_TOLD:
+            known.clear()
+            self._anew_at = now + ANEW
+        thinned = []
+        for news in many:
+            told = (news.worker, news.hashes[-1]) if news.hashes else None
+            if told in known:
+                news = News(news.worker, news.tokens, news.computed, [])
+            elif told is not None:
+                known.add(told)
+            thinned.append(news)
+        return thinned
 
     def _tell_loads(self) -> None:
         """Tell them where they changed, and look again soon while something waits."""

@@ -148,6 +148,11 @@ nonsense: 1
         ("workers: ['http://w:1', {url: 'http://v:1', kv_events: here}]", "workers[1].kv_events.endpoint: "),
         ("signals: {queue_seconds: -1}", "signals.queue_seconds: "),
         ("routing: {replicas: 0}", "routing.replicas: "),
+        ("discovery: {kubernetes: {service: a, port: 0}}", "discovery.kubernetes.port: expected a port's name"),
+        (
+            "discovery: {kubernetes: {service: a, kubeconfig: /no/file, worker: {dialect: auto}}}",
+            "discovery.kubernetes.kubeconfig: there is no file /no/file",
+        ),
         ("listen: {processes: 257}", "listen.processes: Input should be less than or equal to 256"),
     ],
 )

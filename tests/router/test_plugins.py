@@ -9,7 +9,16 @@ import pytest
 from router import dialects, policies
 from router.contracts import PolicyTools
 from router.core.ring import Ring
-from router.plugins import build_dialects, build_policy, dialect_names, missing_extras, policy_faults, policy_names
+from router.discovery.kubernetes import KubernetesSource
+from router.plugins import (
+    build_dialects,
+    build_policy,
+    build_source,
+    dialect_names,
+    missing_extras,
+    policy_faults,
+    policy_names,
+)
 from router.policies.prefix_cost import PrefixCost
 from router.settings import Settings
 
@@ -124,6 +133,7 @@ WANTING = Settings.model_validate(
     {
         "share": "redis://cache",
         "workers": ["http://a:1", {"url": "http://b:1", "kv_events": "tcp://b:5557"}],
+        "discovery": {"kubernetes": {"service": "vllm", "worker": {"kv_events": {"port": 5557}}}},
     }
 )
 
@@ -136,10 +146,21 @@ def test_a_setting_whose_library_is_missing_is_a_fault_that_says_what_to_install
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("router.plugins.find_spec", lambda name: None)
+    wanted = {
+        "share": "redis",
+        "workers[1].kv_events": "events",
+        "discovery.kubernetes": "kubernetes",
+        "discovery.kubernetes.worker.kv_events": "events",
+    }
     assert missing_extras(WANTING) == [
-        "share: needs a library that is not installed: pip install 'prefix-router[redis]'",
-        "workers[1].kv_events: needs a library that is not installed: pip install 'prefix-router[events]'",
+        f"{path}: needs a library that is not installed: pip install 'prefix-router[{extra}]'"
+        for path, extra in wanted.items()
     ]
+
+
+def test_a_source_is_built_by_its_name_in_the_settings_with_them() -> None:
+    source = build_source("kubernetes", WANTING.discovery.kubernetes)
+    assert isinstance(source, KubernetesSource)
 
 
 def test_who_asks_for_no_extra_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ async def test_no_other_worker_is_asked_once_the_end_was_told() -> None:
     desk = desk_of()
     journey, sink = desk.ask(BODY, path=PATH)
     begins(desk.sent[0], event("x"), event("", "stop"))
-    assert journey.thread is None
+    assert journey.followed is None
     assert (journey.body, journey.ask and journey.ask.text) == (b"", b"")  # let go
     desk.sent[0].attempt.on_failure(BrokenAnswer("gone"))
     assert (desk.chosen, sink.told[-1]) == (["w0"], "abort")
@@ -268,5 +268,5 @@ async def test_the_head_says_whether_it_could_be(resume: bool) -> None:
     journey, sink = desk.ask(BODY, path=PATH)
     begins(desk.sent[0], event("x"))
     assert sink.headers.get(b"x-router-resumable") == (b"true" if resume else None)
-    assert (journey.thread is not None) is resume
+    assert (journey.followed is not None) is resume
     desk.sent[0].attempt.on_end()

@@ -178,7 +178,6 @@ def test_a_fault_names_its_setting_and_what_was_expected(text: str, fault: str) 
         ("models: {a: {}}", "models"),
         ("discovery: {file: workers.yaml}", "discovery.file"),
         ("discovery: {dns: x}", "discovery.dns"),
-        ("discovery: {kubernetes: {x: 1}}", "discovery.kubernetes"),
     ],
 )
 def test_reserved_names_take_no_value_yet_and_say_so(text: str, path: str) -> None:

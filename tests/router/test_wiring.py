@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from router.core.mind import Caller
+from router.discovery.static import StaticSource
 from router.events import Finished, Panicked, WorkerChanged, WorkerLeft
 from router.journey import Journey
 from router.layers import load
@@ -79,6 +80,20 @@ async def test_a_reload_of_the_static_set_is_followed(stage: Stage) -> None:
     await running.ready()
     assert running.told(WorkerLeft) == [WorkerLeft(one.id)]
     assert (await ask(running.port, post())).one("x-router-worker") == other.id
+
+
+async def test_a_source_of_the_settings_stands_beside_their_workers_and_a_reload_takes_it_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed, found = await stage.worker(), await stage.worker()
+    told = StaticSource([worker_from_url(found.url)])
+    monkeypatch.setattr("router.wiring.build_source", lambda name, options: told)
+    running = await stage.gateway(fixed)
+    running.gateway.adopt(settings(workers=[fixed.url], discovery={"kubernetes": {"service": "vllm"}}), {})
+    await eventually(lambda: set(running.seats) == {fixed.id, found.id})
+    await running.ready()
+    running.gateway.adopt(settings(workers=[fixed.url]), {})
+    assert set(running.seats) == {fixed.id}
 
 
 def probers(running: object, worker: Worker) -> int:

@@ -1,11 +1,18 @@
 """Orders by load alone."""
 
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.balance import by_requests, by_work
+from router.core.fleet import Fleet
+from router.core.standing import SMALL
 from router.types import Reason
-from tests.support.fleets import Look
+from tests.support import plain_rule
+from tests.support.churn import Churn
+from tests.support.fleets import Look, fleet_of
 
 looks = st.lists(
     st.builds(
@@ -69,3 +76,60 @@ def test_costs_never_fall_along_the_order_and_each_comes_once(looks: list[Look])
         costs = [each.cost for each in ranked]
         assert costs == sorted(costs)
         assert sorted(each.worker for each in ranked) == sorted(look.id for look in looks)
+
+
+@pytest.mark.parametrize("workers", [3, SMALL, SMALL + 1, 50])
+def test_whatever_happens_to_a_fleet_the_orders_are_those_of_sorting_all(workers: int) -> None:
+    churn = Churn(Random(workers), workers, even=False)
+    for _ in range(300):
+        churn.step()
+        candidates = churn.fleet.candidates(None)
+        assert list(by_work(candidates, churn.now)) == plain_rule.by_work(candidates, churn.now)
+        assert list(by_requests(candidates)) == plain_rule.by_requests(candidates)
+
+
+def test_an_order_that_is_left_for_a_while_still_names_each_once() -> None:
+    fleet = fleet_of(SMALL + 1)
+    by_load = by_requests(fleet.candidates(None))
+    names = [next(by_load).worker]
+    fleet.seats["w5"].load.charge(1.0, 0.0, streaming=True)
+    fleet.seats[names[0]].load.charge(1.0, 0.0, streaming=True)
+    names += order(by_load)
+    assert sorted(names) == sorted(fleet.seats)
+
+
+def busy(dice: Random, *, alike: bool) -> Fleet:
+    """Sixty workers of known paces, all with something waiting since some moment."""
+    fleet = fleet_of(60)
+    for seat in fleet.seats.values():
+        seat.load.learn_pace(10_000.0 if alike else float(dice.randrange(5000, 20_000)), 1.0)
+        for _ in range(1 if alike else dice.randrange(1, 3)):
+            seat.load.charge(500.0 if alike else float(dice.randrange(400, 600)), 0.0, streaming=True)
+        for _ in range(0 if alike else dice.randrange(3)):
+            seat.load.carry(100.0)
+    return fleet
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_of_workers_that_are_all_busy_the_first_is_that_of_sorting_all_at_any_moment(alike: bool, seed: int) -> None:
+    dice = Random(seed)
+    fleet = busy(dice, alike=alike)
+    for at in range(150):
+        now = at * 0.001
+        candidates = fleet.candidates(None)
+        assert list(by_work(candidates, now)) == plain_rule.by_work(candidates, now)
+        if dice.random() < 0.3:
+            dice.choice(candidates).load.charge(100.0, now, streaming=True)
+        if dice.random() < 0.3:
+            dice.choice(candidates).load.carry(100.0)
+
+
+def test_of_workers_that_are_all_alike_few_are_looked_at() -> None:
+    """Neither while all fall at one pace nor when none can fall any further."""
+    fleet, asked = busy(Random(1), alike=True), []
+    for seat in fleet.seats.values():
+        seat.wait = lambda now, load=seat.load: asked.append(load) or load.wait(now)  # type: ignore[misc]
+    for at in range(100):
+        next(by_work(fleet.candidates(None), at * 0.001))
+    assert len(asked) < 100 * 15

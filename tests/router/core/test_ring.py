@@ -1,7 +1,9 @@
 """The ring: nearest first, each worker once, and nothing moves that need not."""
 
+from random import Random
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core import ring as ring_module
@@ -39,6 +41,19 @@ def test_the_nearest_among_some_is_the_first_of_them_on_the_walk(
     some = set(data.draw(st.lists(st.sampled_from(names))))
     ring = ring_of(names)
     assert ring.nearest(key, some) == next((name for name in ring.walk(key) if name in some), None)
+
+
+@given(st.integers(1, 150), keys, st.integers(0, 40), st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_some_of_many_come_in_the_order_of_the_walk_be_they_few_or_not(
+    count: int, key: int, some: int, dice: Random
+) -> None:
+    ring = ring_of(named(count))
+    among = set(dice.sample(named(count), min(some, count)))
+    walk = [name for name in ring.walk(key) if name in among]
+    assert list(ring.in_order(key, among | {"gone"})) == walk
+    assert ring.nearest(key, among | {"gone"}) == (walk[0] if walk else None)
+    assert ring.nearest(key, among) == (walk[0] if walk else None)
 
 
 @given(members, keys, st.data())

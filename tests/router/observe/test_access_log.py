@@ -125,7 +125,7 @@ def test_it_goes_to_the_standard_streams(bus: Bus, where: str, capfd: pytest.Cap
 def test_none_writes_nothing_and_has_no_thread(bus: Bus, capfd: pytest.CaptureFixture[str]) -> None:
     log = AccessLog(bus, "none")
     bus.emit(done())
-    assert log._thread is None
+    assert log._writer is None
     log.close()
     assert capfd.readouterr() == ("", "")
 
@@ -202,7 +202,7 @@ log = AccessLog(bus, "stdout", shared=True)
 for at in range(3000):
     bus.emit(Finished(f"{sys.argv[1]}-{at}", "/p" * (at % 100), "m", 200))
 log._stop.set()
-log._thread.join()
+log._writer.join()
 """
     reader, writer = os.pipe()
     writers = [subprocess.Popen([sys.executable, "-c", write, str(at)], stdout=writer) for at in range(3)]

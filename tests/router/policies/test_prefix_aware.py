@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from router.contracts import Ask, Candidate, PolicyTools, Ranked
+from router.core.fingerprint import prefix_hash
 from router.core.mind import Caller
+from router.core.standing import SMALL
 from router.dialects.anthropic import Anthropic
 from router.policies.prefix_aware import BORDER, Options, PrefixAware, beginning, build
 from router.prompt import Prompt
 from router.types import Reason
+from tests.support import plain_rule
+from tests.support.churn import Churn
 from tests.support.fleets import Look, Stage, ask_of, caller, chat, named, prompt_of, ring_of
 from tests.support.strategies import FEW, MANY, seeds
 
@@ -247,3 +252,17 @@ def test_what_is_outside_the_documented_ranges_is_refused(options: dict[str, int
         Options(**options)
     Options(prefix_length=1024, concurrency_threshold=1)
     Options(prefix_length=65536, concurrency_threshold=1024)
+
+
+@pytest.mark.parametrize("workers", [1, 3, SMALL + 1, 50])
+def test_whatever_happens_to_a_fleet_the_order_is_that_of_looking_at_everybody(workers: int) -> None:
+    churn = Churn(Random(workers), workers, even=False)
+    aware = build(Options(concurrency_threshold=3), PolicyTools(churn.fleet.ring, None))
+    for _ in range(300):
+        churn.step()
+        ask, candidates = churn.ask(), churn.fleet.candidates(None)
+        text = beginning(ask.text, 4096)
+        if text and candidates:
+            key = prefix_hash(text, ask.seed, len(text))
+            expected = plain_rule.prefix_aware([*candidates], churn.fleet.ring, key)
+            assert list(aware.order(ask, candidates, churn.now)) == expected

@@ -1,10 +1,15 @@
 """Consistent hashing with bounded loads."""
 
+from random import Random
+
 import pytest
 
 from router.contracts import Policy, PolicyTools, Ranked
+from router.core.standing import SMALL
 from router.policies.prefix_bounded import Options, build
 from router.types import Reason
+from tests.support import plain_rule
+from tests.support.churn import Churn
 from tests.support.fleets import Look, ask_of, named, ring_of
 
 RING = ring_of(named(8))
@@ -96,3 +101,15 @@ def test_the_key_s_length_is_a_setting(key_bytes: int) -> None:
     places = {order([Look(name) for name in named(8)], head + bytes([at]) * 6000, key_bytes=key_bytes)[0].worker
               for at in range(20)}  # fmt: skip
     assert len(places) == 1
+
+
+@pytest.mark.parametrize("workers", [3, SMALL, SMALL + 1, 50])
+def test_whatever_happens_to_a_fleet_the_order_is_that_of_looking_at_everybody(workers: int) -> None:
+    churn = Churn(Random(workers), workers, even=True)
+    bounded = build(Options(), PolicyTools(churn.fleet.ring, None))
+    for _ in range(300):
+        churn.step()
+        ask, candidates = churn.ask(), churn.fleet.candidates(None)
+        expected = plain_rule.prefix_bounded(ask, [*candidates], churn.now, churn.fleet.ring)
+        assert list(bounded.order(ask, candidates, churn.now)) == expected
+        assert list(bounded.order(ask, [*candidates], churn.now)) == expected

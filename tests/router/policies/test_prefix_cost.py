@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.contracts import Policy, PolicyTools, Ranked
+from router.core.price import HOMEWARD
 from router.core.slo import Slo
-from router.policies.prefix_cost import HOMEWARD, Options, build
+from router.policies.prefix_cost import Options, build
 from router.types import Reason
 from tests.support.fleets import Look, ask_of, named, ring_of
 

@@ -1,9 +1,15 @@
 """Stickiness by session."""
 
 from collections import Counter
+from random import Random
 
+from router.contracts import PolicyTools, Ranked
+from router.core.fingerprint import seed_of
+from router.policies.session import Options, build
 from router.types import Reason
-from tests.support.fleets import Stage, caller, chat, drain, undrain
+from tests.support import plain_rule
+from tests.support.churn import Churn
+from tests.support.fleets import Stage, ask_of, caller, chat, drain, undrain
 
 
 def test_a_session_stays_where_it_is_whatever_it_asks_and_whatever_the_load() -> None:
@@ -44,3 +50,15 @@ def test_a_session_s_id_is_not_its_prompt_s_model() -> None:
     stage = Stage(8, "session")
     homes = {stage.serve(chat("hi", model=model), caller(session="s")).seat.id for model in "abcdef"}
     assert len(homes) == 1
+
+
+def test_a_session_s_order_is_the_ring_s_over_all_that_may_be_used() -> None:
+    churn = Churn(Random(4), 20, even=True)
+    policy = build(Options(), PolicyTools(churn.fleet.ring, None))
+    for _ in range(200):
+        churn.step()
+        candidates = churn.fleet.candidates(None)
+        ask = ask_of(b"hi", session="s")
+        walk = plain_rule.in_ring_order(candidates, churn.fleet.ring, seed_of("s"))
+        expected = [Ranked(c.id, Reason.SESSION, 0.0, c.wait(churn.now)) for c in walk]
+        assert list(policy.order(ask, candidates, churn.now)) == expected

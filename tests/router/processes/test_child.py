@@ -260,7 +260,7 @@ async def test_one_that_leaves_is_ready_answers_once_more_and_takes_no_new_conne
     async with httpx.AsyncClient(trust_env=False, timeout=20, base_url=f"http://127.0.0.1:{stand.port}") as client:
         assert "connection" not in (await client.get("/readyz")).headers
         stand.member.line.tell(LEAVE, b"60")
-        await eventually(lambda: stand.gateway.lane.closing)
+        await eventually(lambda: stand.gateway.lane.terms.closing)
         answer = await client.get("/readyz")
         assert answer.json()["draining"] is False
         assert answer.headers["connection"] == "close"

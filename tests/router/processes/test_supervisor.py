@@ -156,7 +156,7 @@ def test_one_that_dies_over_and_over_is_replaced_with_growing_delays(tmp_path: P
         pid = min(before)
         for _ in range(3):
             os.kill(pid, signal.SIGKILL)
-            until(lambda: bool(set(children(process.pid)) - before))  # its successor, which may come before it is reaped
+            until(lambda: bool(set(children(process.pid)) - before))  # a successor, maybe before this one is reaped
             (pid,) = set(children(process.pid)) - before
             before.add(pid)
         until(lambda: Several(Program(process, url), []).everywhere(lambda: answers(url)))

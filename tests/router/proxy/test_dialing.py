@@ -152,6 +152,15 @@ class Socket:
     def abort(self) -> None:
         self.aborted = True
 
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str) -> None:
+        """No socket: all is written here."""
+
 
 class Halfway:
     """A loop in which a connection is made, and whoever wanted it does not hear of it yet."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from router.proxy.fast_sink import FastSink
+from router.proxy.pen import Pen
 
 
 class Transport:
@@ -18,7 +19,11 @@ class Transport:
     def close(self) -> None:
         self.closed = True
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def get_extra_info(self, name: str) -> Any:
+        """A socket without a descriptor: all is written here."""
         return self if name == "socket" else None
 
     def setsockopt(self, *option: Any) -> None:
@@ -26,16 +31,20 @@ class Transport:
 
 
 class Lane:
-    client = ("192.0.2.1", 5000)
+    write_paused = False
 
     def __init__(self) -> None:
         self.transport = Transport()
+        self.pen = Pen(self.transport)  # type: ignore[arg-type]
         self.told: list[str] = []
+
+    def peer(self) -> str:
+        return "192.0.2.1"
 
     def linger(self) -> None:
         self.told.append("linger")
 
-    def on_response_complete(self) -> None:
+    def answered(self) -> None:
         self.told.append("complete")
 
 

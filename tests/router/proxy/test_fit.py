@@ -14,10 +14,10 @@ def test_the_installed_one_does() -> None:
 def test_everything_that_the_lane_overrides_is_checked() -> None:
     """What uvicorn would call under another name would never be called here."""
     taken = {name for name in vars(FastLane) if name in vars(HttpToolsProtocol) and callable(vars(FastLane)[name])}
-    assert taken <= set(fit.METHODS)
+    assert taken - {"__init__"} <= set(fit.METHODS)  # the constructor is called by the check itself
 
 
-@pytest.mark.parametrize("name", ["send_400_response", "_start_asgi_task"])
+@pytest.mark.parametrize("name", ["_unset_keepalive_if_required", "_start_asgi_task"])
 def test_a_method_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delattr(HttpToolsProtocol, name)
     assert fit.missing_attributes() == [name]

@@ -1,11 +1,11 @@
-"""What a client may take: time and bytes. The lane around it is told in test_protocol.py."""
+"""What a client may take: time and bytes. The lane around it is told in test_lane.py."""
 
 from typing import Any
 
 import pytest
 
 from router.proxy.sweep import PATIENCE, SLOWEST
-from tests.router.proxy.test_protocol import Desk
+from tests.router.proxy.test_lane import Desk
 from tests.support.client import post
 
 CHUNKED = [("Transfer-Encoding", "chunked")]

@@ -9,9 +9,12 @@ from router.proxy.headers import (
     CREDENTIALS,
     HOP_BY_HOP,
     NOT_PLAIN,
+    SPELLED,
     Headers,
+    Ids,
     cookie,
     find,
+    lowered,
     named_in_connection,
     request_id,
     retry_after,
@@ -113,3 +116,14 @@ def test_the_first_of_a_header_is_found() -> None:
 def test_a_worker_sends_no_credentials_to_clients() -> None:
     headers = [(b"authorization", b"Bearer x"), (b"x-api-key", b"x"), (b"api-key", b"x"), (b"x-other", b"y")]
     assert to_client(headers) == [(b"x-other", b"y")]
+
+
+def test_new_ids_are_32_hexadecimal_digits_in_order_also_where_the_upper_digits_change() -> None:
+    ids = Ids("0123456789abcdef")
+    made = [ids.new() for _ in range(3 * 65_536)]
+    assert made == [f"0123456789abcdef{number:016x}" for number in range(1, len(made) + 1)]
+
+
+@given(st.binary(min_size=1, max_size=20) | st.sampled_from(sorted(SPELLED)))
+def test_a_name_is_in_lower_case_whether_it_is_a_usual_one_or_not(name: bytes) -> None:
+    assert lowered(name) == name.lower()

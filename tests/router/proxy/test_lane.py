@@ -123,8 +123,8 @@ class Desk:
     def over(self, seconds: float) -> None:
         """Time passes, and the sweep looks."""
         self.time.now += seconds
-        if self.lane.deadline <= self.time.now:
-            self.lane.overdue(self.time.now)
+        if self.lane.lane.deadline <= self.time.now:
+            self.lane.lane.overdue(self.time.now)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ async def test_the_time_for_the_headers_runs_from_their_first_byte(desk: Desk) -
 
 async def test_an_answer_has_all_the_time_it_needs_and_then_the_connection_idles(desk: Desk) -> None:
     desk.hears(post())
-    assert desk.lane.deadline == inf
+    assert desk.lane.lane.deadline == inf
     desk.over(10_000.0)
     desk.story.answer()
     desk.over(74.0)

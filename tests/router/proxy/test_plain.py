@@ -8,7 +8,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from router.proxy.plain import Plain
-from tests.router.proxy.test_protocol import Transport
+from tests.router.proxy.test_lane import Transport
 from tests.support.client import HELLO, chunked, post
 
 

@@ -172,6 +172,30 @@ async def test_what_one_mind_did_another_knows() -> None:
     assert (hearing.received, hearing.garbage) == (1, 0)
 
 
+async def test_a_warm_prefix_is_told_by_its_hashes_once_a_second_and_by_its_tokens_each_time() -> None:
+    mind, sharing, wire = sharing_of("a", "b")
+    clock = sharing._clock
+    assert isinstance(clock, Clock)
+    assert mind.outbox is not None
+
+    def told(worker: str, seconds: float) -> list[int]:
+        clock.now += seconds
+        assert mind.outbox is not None
+        mind.outbox.append(news(worker))
+        sharing.flush()
+        return list(wire.news[-1][3])
+
+    whole = list(PROMPT.hashes)
+    assert [told("a", 0.0), told("a", 0.5), told("b", 0.0), told("b", 0.4)] == [whole, [], whole, []]
+    assert told("a", 0.2) == whole, "whoever came late, or missed it, hears it now"
+    other = mind_of("a", "b")
+    hearing = Sharing(other, Clock())
+    for batch in wire.batches:
+        hearing.receive(batch)
+    assert other.holders.look(PROMPT)[0] == dict.fromkeys("ab", PROMPT.depths[-1])
+    assert {name: other.fleet.seats[name].load.traffic for name in "ab"} == {"a": 300.0, "b": 200.0}
+
+
 async def test_what_was_heard_is_not_told_on() -> None:
     mind, sharing, wire = sharing_of("a")
     sharing.receive(batch_of(news()))
