@@ -12,7 +12,7 @@ MYPY_ARGS := $(if $(wildcard .venv/.medusa),,--no-warn-return-any --allow-subcla
 # it in. The checksum is that of Python 3.11 on x86-64; a new torch needs a new one.
 TORCH_CPU_SHA256 := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 
-.PHONY: demo test test-medusa test-vllm check format bench bench-peers bench-decoding bench-overload soak fuzz compose lock clean
+.PHONY: demo test test-compiled test-medusa test-vllm check format bench bench-peers bench-decoding bench-overload soak fuzz compose compiled lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
 	@$(BIN)/prefix-router demo $(DEMO_ARGS)
@@ -22,6 +22,10 @@ test: check  ## every test; what needs a program of the system is skipped by nam
 
 test-medusa: .venv/.medusa  ## the tests of the worker with a real model; installs torch for CPUs the first time
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(MEDUSA_TESTS) $(TEST_ARGS)
+
+test-compiled: .cache/compiled/.ready  ## the laws and the cases once more, on the compiled path of a request
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/.cache/compiled $(BIN)/pytest -n $(WORKERS) --dist loadgroup \
+	  -o pythonpath="$(CURDIR)/.cache/compiled ." tests/compiled tests/contract tests/cases $(TEST_ARGS)
 
 test-vllm: .venv/.ready  ## the same on two real vLLM servers; installs 3.5 GB the first time
 	@sh bench/vllm_setup.sh
@@ -37,7 +41,7 @@ format: .venv/.ready
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: .venv/.ready  ## CPU per request beside every peer that is here, and microseconds a decision, on this machine
+bench: .cache/compiled/.ready  ## CPU per request beside every peer that is here, and microseconds a decision, on this machine
 	@$(BIN)/python -m bench.path $(BENCH_ARGS)
 	@$(BIN)/python bench/decision.py
 	@$(BIN)/python bench/memory.py

@@ -5,6 +5,10 @@ With cores to spare (one a process, one for the workers, one for the load) each 
 throughput is what counts. With fewer, all processes share one core, and what counts is the CPU that a request takes in
 all of them together. Part of that is then the price of taking turns on one core, which processes with cores of their
 own do not pay: it is what those apart take more than one. The rest is the price of telling each other.
+
+With `--rate` every process has a core of its own though there are no more, and so many requests a second to answer, be
+it one of one or one of several. The load and the workers run where there is room, and nobody waits for a core for long;
+what counts is again the CPU that a request takes in the gateway's processes.
 """
 
 from __future__ import annotations
@@ -93,17 +97,26 @@ def cores_for(most: int) -> tuple[bool, list[list[int]]]:
     return False, [cores[:1] if len(cores) > 1 else []] * most
 
 
+def cores_of_own(most: int) -> tuple[bool, list[list[int]]]:
+    """The same where every process shall have a core of its own, though the load and the workers have none then."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < most:
+        raise SystemExit(
+            f"--rate needs a core for each process: {most} here, and there are {len(cores)} to choose from"
+        )
+    return True, [cores[: at + 1] for at in range(most)]
+
+
 def measure(gateways: list[Gateway], case: dict[str, Any], seconds: float) -> dict[str, float]:
-    """One run of the load: as many connections for each process, to one gateway of several or to several of one."""
+    """One run of the load: as many connections for each process, to one gateway of several or to several of one. With
+    a `rate` in the case, so many requests a second for each process."""
     ports = [each.port for each in gateways for _ in range(each.processes)]
     before = sum(each.used() for each in gateways)
-    loads = [
-        subprocess.Popen(
-            pinned(1, [sys.executable, str(HERE / "load.py"), json.dumps({"port": port, "seconds": seconds, **case})]),
-            stdout=subprocess.PIPE, text=True,
-        )
-        for port in ports
-    ]  # fmt: skip
+    loads = []
+    for port in ports:
+        command = [sys.executable, str(HERE / "load.py"), json.dumps({"port": port, "seconds": seconds, **case})]
+        command = command if case.get("rate") else pinned(1, command)
+        loads.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     answers = [json.loads(load.communicate()[0]) for load in loads]
     requests, failed = (sum(answer[key] for answer in answers) for key in ("requests", "errors"))
     if failed:
@@ -132,8 +145,11 @@ def compared(rows: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
 
 
 def show(told: dict[str, Any]) -> None:
-    print("a core for each process: " + ("yes" if told["cores_to_spare"] else "no, so compare CPU, not the rate"))
-    for name in CASES:
+    if told["rate"]:
+        print(f"a core for each process, and {told['rate']:g} requests a second")
+    else:
+        print("a core for each process: " + ("yes" if told["cores_to_spare"] else "no, so compare CPU, not the rate"))
+    for name in [name for name in CASES if name in told]:
         print(f"{name:28}{'CPU us':>9}{'requests/s':>12}{'p99 ms':>9}   CPU and rate over one process's (least, most)")
         for form, row in told[name].items():
             (cpu, *cpus), (rate, *rates) = row["cpu_ratio"], row["rate_ratio"]
@@ -151,16 +167,17 @@ def main() -> None:
     parser.add_argument("--processes", default="2", help="compared with one; several with a comma between (2)")
     parser.add_argument("--rounds", type=int, default=5, help="(5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="a run (2)")
+    parser.add_argument("--rate", type=float, default=0.0, help="requests a second for each process, of JSON only")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     counts = sorted({int(each) for each in asked.processes.split(",")} - {1})
-    spare, cores = cores_for(max(counts))
+    spare, cores = cores_of_own(max(counts)) if asked.rate else cores_for(max(counts))
     ports = [free_port(), free_port()]
     command = [sys.executable, str(HERE / "upstream.py"), *map(str, ports)]
-    own = sorted(os.sched_getaffinity(0))[-1:] if spare else []
-    workers = subprocess.Popen(
-        ["taskset", "-c", str(own[0]), *command] if own else pinned(1, command), stdout=subprocess.PIPE, text=True
-    )
+    if not asked.rate:
+        own = sorted(os.sched_getaffinity(0))[-1:] if spare else []
+        command = ["taskset", "-c", str(own[0]), *command] if own else pinned(1, command)
+    workers = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert workers.stdout is not None
     workers.stdout.readline()
     gateways: list[Gateway] = []
@@ -173,8 +190,11 @@ def main() -> None:
         for count, gateway in zip(counts, gateways[len(alone) :], strict=True):
             forms[f"{count} apart"], forms[str(count)] = alone[:count], [gateway]
         time.sleep(1.5)  # the first probes
-        told = compare(forms, asked.rounds, asked.seconds)
-        told["cores_to_spare"] = spare
+        cases = {
+            name: {**case, "rate": asked.rate} for name, case in CASES.items() if not (asked.rate and case["stream"])
+        }
+        told = compare(forms, cases, asked.rounds, asked.seconds)
+        told |= {"cores_to_spare": spare, "rate": asked.rate}
     finally:
         for each in gateways:
             each.end()
@@ -187,11 +207,13 @@ def main() -> None:
         show(told)
 
 
-def compare(forms: dict[str, list[Gateway]], rounds: int, seconds: float) -> dict[str, Any]:
+def compare(
+    forms: dict[str, list[Gateway]], cases: dict[str, dict[str, Any]], rounds: int, seconds: float
+) -> dict[str, Any]:
     whole = {form: gateways[0] for form, gateways in forms.items() if len(gateways) == 1}
     told: dict[str, Any] = {"idle_percent": {form: round(each.idle(), 2) for form, each in whole.items()}}
     order = list(forms)
-    for name, case in CASES.items():
+    for name, case in cases.items():
         rows: dict[str, list[dict[str, float]]] = {form: [] for form in order}
         for gateways in forms.values():
             measure(gateways, case, 0.5)  # what is loaded and learnt once

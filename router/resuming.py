@@ -7,7 +7,7 @@ The client has the head and a part of the answer, so nothing here answers it: ei
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.attempt import Attempt
 from router.core.choose import Choice
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("router")
 
-RESUMABLE = (b"x-router-resumable", b"true")
-DEATHS = (BrokenAnswer, IdleTimeout)
-ENGINE = "engine"  # the label that says what a worker runs, where its model list does not
+RESUMABLE: Final = (b"x-router-resumable", b"true")
+DEATHS: Final = (BrokenAnswer, IdleTimeout)
+ENGINE: Final = "engine"  # the label that says what a worker runs, where its model list does not
 
 
 def arm(journey: Journey, status: int, headers: Headers, length: int | None) -> bool:

@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 
 from router.address import Address, parse_address
+from router.asks import Fingerprint as Fingerprint
+from router.asks import Key as Key
 
 
 class WorkerState(StrEnum):
@@ -74,28 +76,6 @@ def worker_from_url(url: str, **fields: object) -> Worker:
     address = parse_address(url)
     given = {name: value for name, value in fields.items() if value is not None}
     return Worker(**{"id": address.netloc, **given, "address": address})  # type: ignore[arg-type]
-
-
-class Fingerprint(msgspec.Struct, frozen=True):
-    """`hashes[i]` names the prefix of `depths[i]` bytes; both are empty when there is nothing to hash.
-
-    whole: the hash of a prompt too short for any rung, which decides its affinity instead
-    tokens: the prompt's length in tokens, estimated at `bytes_a_token`
-    """
-
-    depths: tuple[int, ...]
-    hashes: list[int]
-    whole: int
-    tokens: float
-    bytes_a_token: float = 4.0
-
-
-class Key(msgspec.Struct, frozen=True, gc=False):
-    """`value` decides the ring order; `hot_depth` bytes of the prefix are hot (0: none)."""
-
-    value: int
-    depth: int
-    hot_depth: int
 
 
 class News(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.attempt import Attempt
 from router.core.fleet import Seat
@@ -26,8 +26,9 @@ from router.sections.limits import HealthSettings
 if TYPE_CHECKING:
     from router.house import House
 
-MOST, LEAST = 1.0, 0.1  # seconds between two looks
-STOOD_STILL = 5.0  # times that; then it was this process that said and heard nothing
+MOST: Final = 1.0  # seconds between two looks
+LEAST: Final = 0.1
+STOOD_STILL: Final = 5.0  # times that; then it was this process that said and heard nothing
 
 
 class Watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.path.peer import Peer
 from bench.path.peers.envoy import ENVOY
-from bench.path.peers.gateway import LOG, OURS, QUIET, TWO
+from bench.path.peers.gateway import LOG, OURS, PLAIN, TWO
 from bench.path.peers.haproxy import HAPROXY
 from bench.path.peers.nginx import NGINX
 from bench.path.peers.production_stack import PRODUCTION_STACK
@@ -12,7 +12,7 @@ from bench.path.peers.rust_routers import SGLANG_ROUTER, SMG, VLLM_ROUTER
 
 BASE = OURS.name  # what the others are compared with
 ROSTER: tuple[Peer, ...] = (
-    OURS, LOG, QUIET, TWO, NGINX, HAPROXY, ENVOY, VLLM_ROUTER, SGLANG_ROUTER, SMG, PRODUCTION_STACK,
+    OURS, LOG, PLAIN, TWO, NGINX, HAPROXY, ENVOY, VLLM_ROUTER, SGLANG_ROUTER, SMG, PRODUCTION_STACK,
 )  # fmt: skip
 BY_NAME = {peer.name: peer for peer in ROSTER}
 DIRECT = "direct"  # no proxy at all

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from router.contracts import Candidate, Ranked
 from router.core.candidates import Candidates
 from router.core.standing import SAFE, SMALL, Standing
 from router.types import Reason
 
-FEW = 8  # workers that are looked at before it is asked how far each of all is
+FEW: Final = 8  # workers that are looked at before it is asked how far each of all is
 
 Place = tuple[float, float, float, str]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice, takewhile
 from math import inf
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from router.asks import Ask, Ranked
 from router.contracts import Candidate, Promise, Ring
@@ -22,12 +22,12 @@ from router.core.seat import Seat
 from router.core.standing import SAFE, SMALL, Standing
 from router.types import Reason
 
-NEARLY = SAFE * SAFE * SAFE  # a bound this near is not worth looking behind: less than rounding lies between
+NEARLY: Final = SAFE * SAFE * SAFE  # a bound this near is not worth looking behind: less than rounding lies between
 One = TypeVar("One", bound=Candidate)
 
-FIRST = 8  # of the ring are looked at before all that are equal are looked for
-FEW = 2  # holders among a small fleet: with more it is as soon to look at all at once
-MANY = 16  # equals of a hot prefix, after which it is sooner to go by their requests in flight
+FIRST: Final = 8  # of the ring are looked at before all that are equal are looked for
+FEW: Final = 2  # holders among a small fleet: with more it is as soon to look at all at once
+MANY: Final = 16  # equals of a hot prefix, after which it is sooner to go by their requests in flight
 
 
 class Cheapest:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from router.contracts import Ask, Policy
 from router.core.seat import Seat
 from router.types import Reason
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice:
     """The worker, why, how many cached tokens are expected there, and who was passed over for its load."""
 
-    seat: Seat
-    reason: str
-    expected: float
-    passed: tuple[str, ...]
+    __slots__ = ("expected", "passed", "reason", "seat")
+
+    def __init__(self, seat: Seat, reason: str, expected: float, passed: tuple[str, ...]) -> None:
+        self.seat = seat
+        self.reason = reason
+        self.expected = expected
+        self.passed = passed
+
+    def __repr__(self) -> str:
+        return f"Choice({self.seat.id}, {self.reason}, {self.expected}, {self.passed})"
 
 
 def choose(

@@ -7,12 +7,13 @@ fits they are used all the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from router.core.load import Load
 from router.types import Key
 
-SPREAD, BITS = 0x9E3779B97F4A7C15, 64  # Fibonacci hashing: keys near each other on the ring leave at different times
+SPREAD: Final = 0x9E3779B97F4A7C15  # Fibonacci hashing: keys near each other on the ring leave at different times
+BITS: Final = 64
 
 
 class Loaded(Protocol):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-HALF_LIFE = 41.6  # seconds; halving in whole steps has the mean age of a decay with a time constant of 60 s
+from typing import Final
+
+HALF_LIFE: Final = 41.6  # seconds; halving in whole steps has the mean age of a decay with a time constant of 60 s
 
 
 class Fading:

@@ -12,15 +12,16 @@ is the same in every process and on every machine.
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
 from router.prompt import BYTES_A_TOKEN
 from router.types import Fingerprint
 
-STEP = 256
-GROWTH = 1.15
-MOST_RUNGS = 64
+STEP: Final = 256
+GROWTH: Final = 1.15
+MOST_RUNGS: Final = 64
 
 
 def rung_depths(most: int = MOST_RUNGS) -> tuple[int, ...]:
@@ -32,7 +33,7 @@ def rung_depths(most: int = MOST_RUNGS) -> tuple[int, ...]:
     return tuple(depths[:most])
 
 
-DEPTHS = rung_depths()
+DEPTHS: Final = rung_depths()
 
 
 def fingerprint(text: bytes, seed: int, bytes_a_token: float = BYTES_A_TOKEN) -> Fingerprint:
@@ -44,9 +45,9 @@ def fingerprint(text: bytes, seed: int, bytes_a_token: float = BYTES_A_TOKEN) ->
     if count and last_full > depths[-1] and count < MOST_RUNGS:
         depths += (last_full,)
     hashes = []
-    value, start = seed, 0
+    value, start, digest = seed, 0, xxh3_64_intdigest
     for depth in depths:
-        value = xxh3_64_intdigest(text[start:depth], value)
+        value = digest(text[start:depth], value)
         hashes.append(value)
         start = depth
     whole = 0 if count or not length else xxh3_64_intdigest(text, seed)

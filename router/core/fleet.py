@@ -8,6 +8,7 @@ all the same: probes err together more often than workers die together.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -20,11 +21,12 @@ from router.core.speed import set_speeds
 from router.events import WorkerChanged
 from router.types import Worker
 
-USABLE = frozenset((READY, SUSPECT, TRIAL))
+USABLE: Final = frozenset((READY, SUSPECT, TRIAL))
 # Model names, and their characters, remembered between two changes: workers without a model list serve any name.
-MOST_CACHED, LONGEST_CACHED = 256, 256
-SETTLED_SECONDS = 5.0  # a worker ready for longer was there before
-PANIC_SHARE = 0.1  # of the workers that were ever well; with fewer than ten it means none
+MOST_CACHED: Final = 256
+LONGEST_CACHED: Final = 256
+SETTLED_SECONDS: Final = 5.0  # a worker ready for longer was there before
+PANIC_SHARE: Final = 0.1  # of the workers that were ever well; with fewer than ten it means none
 
 
 class Changes(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ A worker may also be ejected: it was silent for too long (`stalls.py`), or does 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -37,7 +38,7 @@ class Signal(StrEnum):
 
 
 PROBE_OK, PROBE_FAILED, REQUEST_OK, REQUEST_FAILED, DRAIN, UNDRAIN, STALLED, EJECTED = Signal
-RENEW = 0.4  # of a hold's time before its end, in which a worker that is still silent is held anew
+RENEW: Final = 0.4  # of a hold's time before its end, in which a worker that is still silent is held anew
 
 
 class Thresholds(msgspec.Struct, frozen=True):

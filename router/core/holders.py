@@ -9,12 +9,13 @@ which keeps the table small and quick to read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from router.core.room import Room
 from router.core.steps import MOST_NOTED, Steps
 from router.types import Fingerprint
 
-MOST_HOLDERS = 8  # enough that a home which spilled is not forgotten while others serve its prefix
+MOST_HOLDERS: Final = 8  # enough that a home which spilled is not forgotten while others serve its prefix
 
 
 class Entry:

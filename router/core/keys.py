@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 
 from router.core.rates import Rate
 from router.errors import InvalidApiKey
 
-BEARER = b"bearer "
+BEARER: Final = b"bearer "
 
 
 class Key(msgspec.Struct, frozen=True):

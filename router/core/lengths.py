@@ -6,12 +6,16 @@ workers report makes the estimate true for other languages, for code, and for a 
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.prompt import BYTES_A_TOKEN
 
 Kind = tuple[str | None, bool]  # the model, and whether the prompt came as token ids
-MOST_KINDS, LONGEST_NAME = 256, 256
-MEMORY = 50_000.0  # tokens: older reports fade beyond that many
-LEAST, MOST = 0.5, 16.0  # bytes a token; beyond, something else than text was counted, such as an image
+MOST_KINDS: Final = 256
+LONGEST_NAME: Final = 256
+MEMORY: Final = 50_000.0  # tokens: older reports fade beyond that many
+LEAST: Final = 0.5  # bytes a token; beyond, something else than text was counted, such as an image
+MOST: Final = 16.0
 
 
 class Lengths:

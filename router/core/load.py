@@ -15,19 +15,20 @@ Orders of the fleet by these numbers (`standing.py`) are put right when next ask
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
+from typing import Final, Protocol
 
 from router.core.lease import Lease as Lease
 
-LEAST_WORK = 0.05  # of a prompt: reading it from the cache is not free
-PACE_TOKENS = 64  # a request that computes fewer says little about the pace
-PACE_UP, PACE_DOWN = 0.5, 0.05  # quick to believe in a fast worker, slow to forget it: a high percentile
-MOST_DONE = 0.8  # of the request in prefill: by its pace it may be over, but it has not said so
-PATIENCE = 2.0  # times what its pace promises before a request is late: running decodes slow prefill down
-GRACE = 0.25  # seconds of lateness that mean nothing
-SILENT = 60.0  # seconds after which a replica that tells no more is forgotten
-PENALTY_FACTOR = 4.0  # a failure weighs as computing its prompt again does in the default policy
-PENALTY_HALF_LIFE = 1.0  # seconds
+LEAST_WORK: Final = 0.05  # of a prompt: reading it from the cache is not free
+PACE_TOKENS: Final = 64  # a request that computes fewer says little about the pace
+PACE_UP: Final = 0.5  # quick to believe in a fast worker, slow to forget it: a high percentile
+PACE_DOWN: Final = 0.05
+MOST_DONE: Final = 0.8  # of the request in prefill: by its pace it may be over, but it has not said so
+PATIENCE: Final = 2.0  # times what its pace promises before a request is late: running decodes slow prefill down
+GRACE: Final = 0.25  # seconds of lateness that mean nothing
+SILENT: Final = 60.0  # seconds after which a replica that tells no more is forgotten
+PENALTY_FACTOR: Final = 4.0  # a failure weighs as computing its prompt again does in the default policy
+PENALTY_HALF_LIFE: Final = 1.0  # seconds
 
 
 class Reader(Protocol):

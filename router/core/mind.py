@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from router.contracts import Ask, Policy, Ranked, Truth, Usage
 from router.core.choose import Choice, choose
@@ -16,16 +17,19 @@ from router.core.fleet import Fleet, Seat
 from router.core.holders import Holders
 from router.core.ladder import Ladder
 from router.core.lengths import Lengths
-from router.core.load import LEAST_WORK, Lease
+from router.core.load import LEAST_WORK, SILENT, Lease
 from router.core.steps import Text, last_rung, noted, steps_after
 from router.core.strangers import Strangers
 from router.prompt import IDS, Prompt
 from router.types import Fingerprint, Key, News
 
-NO_KEY = Key(0, 0, 0)
-FIRST_WORK, MEAN_STEP = 1000.0, 0.02  # tokens that a request is charged with, and how quickly the mean follows
-MOSTLY, PACES_A_LOOK = 0.5, 16
-MOST_SEEDS, LONGEST_REMEMBERED = 4096, 512
+NO_KEY: Final = Key(0, 0, 0)
+FIRST_WORK: Final = 1000.0  # tokens that a request is charged with, and how quickly the mean follows
+MEAN_STEP: Final = 0.02
+MOSTLY: Final = 0.5
+PACES_A_LOOK: Final = 16
+MOST_SEEDS: Final = 4096
+LONGEST_REMEMBERED: Final = 512
 
 
 class Caller:
@@ -60,6 +64,7 @@ class Mind:
         self._mean_work = FIRST_WORK
         self._strangers = None if alone else Strangers()
         self._seeds: dict[tuple[str | None, ...], int] = {}
+        self._tellers: dict[str, tuple[frozenset[str], float]] = {}  # replica -> the workers it named, and until when
 
     def weigh(
         self, prompt: Prompt, caller: Caller, body: bytes = b"", *, native: bool = False, count: bool = True
@@ -186,11 +191,19 @@ class Mind:
         ]
 
     def hear_loads(self, teller: str, loads: Iterable[tuple[str, int, float]], until: float) -> None:
-        """All that another replica has waiting now; it counts until then."""
+        """All that another replica has waiting now; it counts until then. Only the workers that it names, now or
+        are looked at: of many replicas each has requests at few of many workers."""
         told = {worker: (waiting, charged) for worker, waiting, charged in loads}
-        for seat in self.fleet.seats.values():
-            waiting, charged = told.get(seat.id, (0, 0.0))
-            seat.load.hear_replica(teller, waiting, charged, until)
+        for worker in told.keys() | self._tellers.pop(teller, (frozenset(), until))[0]:
+            seat = self.fleet.seats.get(worker)
+            if seat is not None:
+                waiting, charged = told.get(worker, (0, 0.0))
+                seat.load.hear_replica(teller, waiting, charged, until)
+        if told:
+            silent = [name for name, (_, last) in self._tellers.items() if last < until - SILENT]
+            for name in silent:
+                del self._tellers[name]
+            self._tellers[teller] = frozenset(told), until
 
     def rank(self, ask: Ask, model: str | None, now: float) -> list[Ranked]:
         """The whole order, for explanations."""

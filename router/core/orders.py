@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from typing import Final
 
 from router.core.load import Load
 from router.core.seat import Seat
 
-STALE = 0.05  # seconds
-REBUILD = 8  # when more than one in so many is late all are sorted anew
+STALE: Final = 0.05  # seconds
+REBUILD: Final = 8  # when more than one in so many is late all are sorted anew
 
 Row = tuple[float, float, float, str, Seat]  # a key, the last word of which is the worker's name; and whose it is
 

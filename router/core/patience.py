@@ -9,6 +9,7 @@ longer than it hoped to gain, then it takes what has room: so no wrong guess cos
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from router.core.fleet import Seat
 from router.core.health import TRIAL
 from router.core.load import LEAST_WORK
 
-FOLLOW = 0.1  # how quickly the mean stay follows
+FOLLOW: Final = 0.1  # how quickly the mean stay follows
 
 
 class Hope(msgspec.Struct, frozen=True):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from router.asks import Ask
 from router.contracts import Candidate
 from router.core.load import LEAST_WORK
 
-LEAST_TRAFFIC = 1.0  # tokens; what has faded below is none, and too small to divide by
-HOMEWARD = 1.5  # times what the home is trusted with: a prompt sent there also leaves what the others will look for
-EQUAL_SHARE = 0.01  # costs closer than this share of the prompt are equal: estimates are no better than that
-ROUNDING = 1e-9  # of a sum's largest terms: more than all rounding of a cost amounts to
+LEAST_TRAFFIC: Final = 1.0  # tokens; what has faded below is none, and too small to divide by
+HOMEWARD: Final = (
+    1.5  # times what the home is trusted with: a prompt sent there also leaves what the others will look for
+)
+EQUAL_SHARE: Final = 0.01  # costs closer than this share of the prompt are equal: estimates are no better than that
+ROUNDING: Final = 1e-9  # of a sum's largest terms: more than all rounding of a cost amounts to
 
 
 class Weights:

@@ -1,21 +1,27 @@
 """The consistent-hash ring: a key's workers, nearest first.
 
 uhashring places each worker's points by xxHash. Consistent hashing (Karger et al., 1997): when a worker leaves, only
-its own keys move, each to the worker that came second for it; when it comes back they return. Members are placed in
-the order of their names, so the order in which they were learned never matters, not even where two points collide.
+its own keys move, each to the worker that came second for it; when it comes back they return. Where the points of two
+workers collide, the one whose name comes last has the point, so the order in which they were learned never matters.
+
+A worker's points depend on its name and its weight alone, so a change touches only the points of those that changed:
+the ring is then what uhashring would give of all members, without placing the others anew.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from uhashring import HashRing
 from xxhash import xxh3_64_intdigest
 
-FEW = 8  # among n workers, fewer than the root of an eighth of them are found sooner by looking at their own points
-AROUND = 1 << 64  # points lie below it
-POINTS = 256  # a worker of weight 1; the largest share of 10 workers is then mostly 1.1 to 1.25 of the mean
+FEW: Final = (
+    8  # among n workers, fewer than the root of an eighth of them are found sooner by looking at their own points
+)
+AROUND: Final = 1 << 64  # points lie below it
+POINTS: Final = 256  # a worker of weight 1; the largest share of 10 workers is then mostly 1.1 to 1.25 of the mean
 
 
 class Ring:
@@ -26,6 +32,7 @@ class Ring:
         self._owners: list[str] = []
         self._members: dict[str, float] = {}
         self._places: dict[str, list[int]] = {}  # each worker's own points
+        self._contested: dict[int, list[str]] = {}  # points that several have, who are ordered; the last owns it
 
     def __repr__(self) -> str:
         return f"<Ring of {len(self._members)}: {', '.join(self._members)}>"
@@ -38,15 +45,69 @@ class Ring:
         ordered = {name: members[name] for name in sorted(members)}
         if ordered == self._members:
             return
-        nodes = {name: {"vnodes": max(1, round(POINTS * weight))} for name, weight in ordered.items()}
-        points = HashRing(nodes, hash_fn=_place).get_points() if nodes else []
-        self._points = [point for point, _ in points]
-        self._owners = [owner for _, owner in points]
-        places: dict[str, list[int]] = {name: [] for name in ordered}
-        for point, owner in points:
-            places[owner].append(point)
-        self._places = places
+        claims = self._claims(ordered)
+        self._merge(claims)
+        for point, names in claims.items():
+            self._contested.pop(point, None)
+            if len(names) > 1:
+                self._contested[point] = names
         self._members = ordered
+
+    def _claims(self, members: Mapping[str, float]) -> dict[int, list[str]]:
+        """Who has each point that somebody gains or loses by this change, in order."""
+        claims: dict[int, list[str]] = {}
+        for name in sorted(self._members.keys() | members.keys()):
+            before, after = self._members.get(name), members.get(name)
+            if before != after:
+                had, has = _points_of(name, before), _points_of(name, after)
+                for point in had - has:
+                    self._claimants(point, claims).remove(name)
+                for point in has - had:
+                    insort(self._claimants(point, claims), name)
+        return claims
+
+    def _claimants(self, point: int, claims: dict[int, list[str]]) -> list[str]:
+        found = claims.get(point)
+        if found is None:
+            found = list(self._contested.get(point, ()))
+            if not found:
+                at = bisect_left(self._points, point)
+                if at < len(self._points) and self._points[at] == point:
+                    found.append(self._owners[at])
+            claims[point] = found
+        return found
+
+    def _merge(self, claims: dict[int, list[str]]) -> None:
+        """What lies between two points that change is taken over in one piece."""
+        points: list[int] = []
+        owners: list[str] = []
+        lost: dict[str, set[int]] = {}
+        won: dict[str, list[int]] = {}
+        done, old, old_owners = 0, self._points, self._owners
+        for point in sorted(claims):
+            at = bisect_left(old, point, done)
+            points += old[done:at]
+            owners += old_owners[done:at]
+            done = at
+            if at < len(old) and old[at] == point:
+                lost.setdefault(old_owners[at], set()).add(point)
+                done = at + 1
+            if claims[point]:
+                owner = claims[point][-1]
+                points.append(point)
+                owners.append(owner)
+                won.setdefault(owner, []).append(point)
+        self._points = points + old[done:]
+        self._owners = owners + old_owners[done:]
+        self._hand_over(lost, won)
+
+    def _hand_over(self, lost: dict[str, set[int]], won: dict[str, list[int]]) -> None:
+        places = dict(self._places)
+        for name in lost.keys() | won.keys():
+            gone = lost.get(name, set())
+            kept = [point for point in places.get(name, ()) if point not in gone]
+            places[name] = sorted(kept + won.get(name, []))
+        self._places = places
 
     def walk(self, key: int) -> Iterator[str]:
         """Each worker once, nearest first. Lazy: the first steps cost no more than they need."""
@@ -114,6 +175,14 @@ class Ring:
         points = self._places[name]
         at = bisect_left(points, key)
         return points[at] - key if at < len(points) else points[0] - key + AROUND
+
+
+def _points_of(name: str, weight: float | None) -> set[int]:
+    """Where a member has points, whoever else has them; nowhere without a weight, as it is no member then."""
+    if weight is None:
+        return set()
+    nodes = {name: {"vnodes": max(1, round(POINTS * weight))}}
+    return {point for point, _ in HashRing(nodes, hash_fn=_place).get_points()}
 
 
 def _place(text: str) -> int:

@@ -8,13 +8,16 @@ that reports and never delivers anything caches nothing.
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
-OWN_SHARE = 0.85  # of a told room: answers, running requests and blocks that are not full take the rest
-SHRINK, GROW = 0.9, 1.05
-TOO_YOUNG = 1 / 16  # of the room: a prefix sent that short ago may be missing because it is still being computed
-GONE, THERE = 0.5, 0.8  # shares of the expected tokens
-LEAST_EXPECTED = 64  # tokens; fewer say little
-BARREN = 24  # deliveries of nothing in a row after which a worker is held to cache nothing
+OWN_SHARE: Final = 0.85  # of a told room: answers, running requests and blocks that are not full take the rest
+SHRINK: Final = 0.9
+GROW: Final = 1.05
+TOO_YOUNG: Final = 1 / 16  # of the room: a prefix sent that short ago may be missing because it is still being computed
+GONE: Final = 0.5  # shares of the expected tokens
+THERE: Final = 0.8
+LEAST_EXPECTED: Final = 64  # tokens; fewer say little
+BARREN: Final = 24  # deliveries of nothing in a row after which a worker is held to cache nothing
 
 
 class Room:

@@ -6,16 +6,17 @@ lengthen its own deadline.
 
 from __future__ import annotations
 
-import msgspec
-
 from router.contracts import Ask
 
 
-class Slo(msgspec.Struct, frozen=True):
+class Slo:
     """Seconds."""
 
-    first_token: float = 0.3
-    per_uncached_token: float = 0.0005
+    __slots__ = ("first_token", "per_uncached_token")
+
+    def __init__(self, first_token: float = 0.3, per_uncached_token: float = 0.0005) -> None:
+        self.first_token = first_token
+        self.per_uncached_token = per_uncached_token
 
     def allowed(self, ask: Ask) -> float:
         """Seconds to first token that keep the promise for this request."""

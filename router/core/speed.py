@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median_high
-from typing import Protocol
+from typing import Final, Protocol
 
 from router.core.load import Load
 
-NOISE = 0.25
-LEAST_SPEED, MOST_SPEED = 0.1, 10.0
+NOISE: Final = 0.25
+LEAST_SPEED: Final = 0.1
+MOST_SPEED: Final = 10.0
 
 
 class Paced(Protocol):

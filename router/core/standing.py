@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from router.core.orders import Left, Order, Requests, Sent, Work
 from router.core.seat import Seat
 
-SMALL = 24  # workers: so few are looked at one by one in less time than it takes to keep an order
-SAFE = 1 - 1e-9  # times a bound: sums of floats differ in their last places with the order of the terms
+SMALL: Final = 24  # workers: so few are looked at one by one in less time than it takes to keep an order
+SAFE: Final = 1 - 1e-9  # times a bound: sums of floats differ in their last places with the order of the terms
 
 Kind = TypeVar("Kind", bound=Order)
 

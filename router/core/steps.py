@@ -9,15 +9,15 @@ prompt's own last rung. The steps' depths are the same for all prompts, and thei
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 from xxhash import xxh3_64_intdigest
 
 from router.core.fingerprint import DEPTHS, MOST_RUNGS, STEP
 from router.types import Fingerprint
 
-MOST_STEPS = 8
-MOST_NOTED = MOST_RUNGS + 2 * MOST_STEPS  # hashes of one prompt
+MOST_STEPS: Final = 8
+MOST_NOTED: Final = MOST_RUNGS + 2 * MOST_STEPS  # hashes of one prompt
 
 
 class Text(Protocol):
@@ -31,7 +31,7 @@ def _between(start: int, end: int) -> tuple[int, ...]:
     return tuple(range(start + stride, end, stride))
 
 
-GAPS = tuple(_between(start, end) for start, end in pairwise(DEPTHS))
+GAPS: Final = tuple(_between(start, end) for start, end in pairwise(DEPTHS))
 
 
 class Steps:
@@ -59,11 +59,11 @@ def steps_after(prefix: Fingerprint, at: int, text: Text) -> Steps | None:
     if not gap or gap[0] > end:
         return None
     depths, hashes = [], []
-    value, start = prefix.hashes[at], DEPTHS[at]
+    value, start, digest = prefix.hashes[at], DEPTHS[at], xxh3_64_intdigest
     for depth in gap:
         if depth > end:
             break
-        value = xxh3_64_intdigest(text[start:depth], value)
+        value = digest(text[start:depth], value)
         depths.append(depth)
         hashes.append(value)
         start = depth

@@ -11,11 +11,14 @@ waiting request amounts to is therefore taken from our own at the same looks.
 
 from __future__ import annotations
 
-FIRST_TRUST, LEAST_FOUND = 0.3, 0.01
-STEP = 0.02  # how quickly a mean over requests follows
-LEAST_HOMEWARD = 0.1
-LOOK_STEP = 0.0005  # the same over looks at one worker's queue, of which there are many a second
-FIRST_WORK = 1000.0
+from typing import Final
+
+FIRST_TRUST: Final = 0.3
+LEAST_FOUND: Final = 0.01
+STEP: Final = 0.02  # how quickly a mean over requests follows
+LEAST_HOMEWARD: Final = 0.1
+LOOK_STEP: Final = 0.0005  # the same over looks at one worker's queue, of which there are many a second
+FIRST_WORK: Final = 1000.0
 
 
 class Strangers:

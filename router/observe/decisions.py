@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from router.events import Chosen, Finished
 from router.observe.bus import Bus
 
-LATEST = 256
+LATEST: Final = 256
 
 
 class Decisions:

@@ -6,9 +6,10 @@ Adapters come and go under names of their own, and a series stays until the gate
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-MOST_MODELS = 500
-OTHER = "other"
+MOST_MODELS: Final = 500
+OTHER: Final = "other"
 
 
 class ModelNames:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-INTERVAL = 0.1
-PATIENCE = 10.0  # times `read_seconds` that a body may take at any pace
-SLOWEST = 1024.0  # bytes a second that it must come at then
+INTERVAL: Final = 0.1
+PATIENCE: Final = 10.0  # times `read_seconds` that a body may take at any pace
+SLOWEST: Final = 1024.0  # bytes a second that it must come at then
 
 
 class ClientLimits(NamedTuple):

@@ -73,7 +73,6 @@ class Routed:
         self._room = room
         self._told = told
         self._usage = usage
-        self._told_by: dict[str, frozenset[str]] = {}  # replica -> the workers that it had requests waiting at
 
     def members(self, workers: Sequence[SimulatedWorker], now: float) -> None:
         changes = self.fleet.reconcile([self._worker(each) for each in workers])
@@ -127,18 +126,7 @@ class Routed:
     def hear(self, teller: str, news: Sequence[News], loads: Loads, until: float) -> None:
         for each in news:
             self.mind.hear(each)
-        self._hear_loads(teller, loads, until)
-
-    def _hear_loads(self, teller: str, loads: Loads, until: float) -> None:
-        """As the mind does, but without a look at the workers that this replica says nothing of, now as before: of many
-        replicas each has requests at few of many workers."""
-        told = {worker: (waiting, charged) for worker, waiting, charged in loads}
-        for worker in told.keys() | self._told_by.get(teller, frozenset()):
-            waiting, charged = told.get(worker, (0, 0.0))
-            seat = self.fleet.seats.get(worker)
-            if seat is not None:
-                seat.load.hear_replica(teller, waiting, charged, until)
-        self._told_by[teller] = frozenset(told)
+        self.mind.hear_loads(teller, loads, until)
 
     def _prefix(self, item: Item) -> Fingerprint:
         """Hashed once for all runs; only the estimate of its length follows what this replica has learnt."""

@@ -66,7 +66,7 @@ class Outbox(list[News]):
 class Sharing:
     """Between the mind and its channels. A channel is built with `receive` as its callback, then joins.
 
-    sent, received: news, counted once however many channels there are
+    sent, received: news, counted once however many channels there are; those of warm prefixes are one sum a worker
     garbage: batches, and news in them, that were no news
     """
 
@@ -119,10 +119,10 @@ class Sharing:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting = self.outbox[:]
+        waiting = self._thinned(self.outbox)
         self.outbox.clear()
         for start in range(0, len(waiting), MOST_NEWS):
-            some = self._thinned(waiting[start : start + MOST_NEWS])
+            some = waiting[start : start + MOST_NEWS]
             self._send(self._channels, _encode((VERSION, "", some, [])))
             self.sent += len(some)
         if self._far:
@@ -147,19 +147,28 @@ class Sharing:
 
     def _thinned(self, many: list[News]) -> list[News]:
         """Without the hashes of what the others were just told: a warm prefix goes to the same worker again and again,
-        and only its tokens are news then."""
+        and only its tokens are news then. Those are told in one sum a worker, as all that is done with them is to add
+        them up."""
         now, known = self._clock(), self._known
         if now >= self._anew_at or len(known) > MOST_TOLD:
             known.clear()
             self._anew_at = now + ANEW
-        thinned = []
+        thinned: list[News] = []
+        sums: dict[str, tuple[float, float]] = {}
         for news in many:
-            told = (news.worker, news.hashes[-1]) if news.hashes else None
-            if told in known:
-                news = News(news.worker, news.tokens, news.computed, [])
-            elif told is not None:
-                known.add(told)
-            thinned.append(news)
+            worker, hashes = news.worker, news.hashes
+            if hashes:
+                told = worker, hashes[-1]
+                if told not in known:
+                    known.add(told)
+                    thinned.append(news)
+                    continue
+            tokens, computed = sums.get(worker, (0.0, 0.0))
+            if tokens and tokens + news.tokens > MOST_TOKENS:  # nobody would believe more of one news
+                thinned.append(News(worker, tokens, computed, []))
+                tokens = computed = 0.0
+            sums[worker] = tokens + news.tokens, computed + news.computed
+        thinned += [News(worker, tokens, computed, []) for worker, (tokens, computed) in sums.items()]
         return thinned
 
     def _tell_loads(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from router.house import House
 from router.observe.model_names import MOST_MODELS
 from tests.support.client import CHAT, get, post
+from tests.support.compiled import interpreted
 from tests.support.endpoints import CHAT as CHATS
 from tests.support.endpoints import EMBEDDINGS, MESSAGES
 from tests.support.gateway import Running, Stage, ask, eventually
@@ -60,6 +61,7 @@ async def series(running: Running) -> set[str]:
     return set(await running.metrics())
 
 
+@interpreted
 async def test_many_thousand_prompts_are_remembered_as_far_as_the_table_goes(lane: Stage) -> None:
     """A shared beginning and an end of its own each, at a small table; then all workers go."""
     workers = [await lane.worker() for _ in range(4)]

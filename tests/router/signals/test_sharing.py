@@ -22,6 +22,7 @@ from router.signals.sharing import (
     MOST_NOTED,
     MOST_REQUESTS,
     MOST_SUM,
+    MOST_TOKENS,
     PAUSE,
     REPEATED,
     VERSION,
@@ -95,7 +96,7 @@ async def test_news_leave_together_a_moment_after_the_first() -> None:
     mind, sharing, wire = sharing_of("a")
     assert mind.outbox is not None
     for tokens in (1.0, 2.0, 3.0):
-        mind.outbox.append(news(tokens=tokens))
+        mind.outbox.append(news(tokens=tokens, hashes=[int(tokens)]))
     assert wire.batches == []
     await eventually(lambda: wire.batches)
     assert len(wire.batches) == 1
@@ -131,7 +132,7 @@ async def test_many_news_are_cut_in_batches_and_keep_their_order() -> None:
     mind, sharing, wire = sharing_of("a")
     assert mind.outbox is not None
     for at in range(2 * MOST_NEWS + 1):
-        mind.outbox.append(news(tokens=float(at)))
+        mind.outbox.append(news(tokens=float(at), hashes=[at]))
     sharing.flush()
     assert [len(msgspec.msgpack.decode(batch)[2]) for batch in wire.batches] == [MOST_NEWS, MOST_NEWS, 1]
     assert all(one[1] < other[1] for one, other in pairwise(wire.news))
@@ -141,8 +142,8 @@ async def test_many_news_are_cut_in_batches_and_keep_their_order() -> None:
 async def test_a_full_batch_of_the_longest_prompts_is_taken_in() -> None:
     mind, sharing, wire = sharing_of("a")
     assert mind.outbox is not None
-    longest = news(worker="w" * 128, hashes=[2**64 - 1] * MOST_NOTED)
-    mind.outbox.extend([longest] * MOST_NEWS)
+    same = [2**64 - 1] * (MOST_NOTED - 1)
+    mind.outbox.extend(news(worker="w" * 128, hashes=[*same, 2**64 - 1 - at]) for at in range(MOST_NEWS))
     sharing.flush()
     other = Sharing(mind_of("a"), Clock())
     other.receive(wire.batches[0])
@@ -194,6 +195,37 @@ async def test_a_warm_prefix_is_told_by_its_hashes_once_a_second_and_by_its_toke
         hearing.receive(batch)
     assert other.holders.look(PROMPT)[0] == dict.fromkeys("ab", PROMPT.depths[-1])
     assert {name: other.fleet.seats[name].load.traffic for name in "ab"} == {"a": 300.0, "b": 200.0}
+
+
+async def test_what_else_goes_to_warm_prefixes_is_told_as_one_sum_a_worker() -> None:
+    mind, sharing, wire = sharing_of("a", "b")
+    other = mind_of("a", "b")
+    hearing = Sharing(other, Clock())
+    assert mind.outbox is not None
+    for worker, many in (("a", 4), ("b", 2)):
+        for _ in range(many):
+            mind.outbox.append(news(worker, tokens=100.0, computed=60.0))
+    mind.outbox.append(news("b", tokens=7.0, computed=1.0, hashes=[]))
+    sharing.flush()
+    assert [(each[0], each[1], each[2], len(each[3]) > 0) for each in wire.news] == [
+        ("a", 100.0, 60.0, True), ("b", 100.0, 60.0, True), ("a", 300.0, 180.0, False), ("b", 107.0, 61.0, False),
+    ]  # fmt: skip
+    hearing.receive(wire.batches[0])
+    assert {name: other.fleet.seats[name].load.traffic for name in "ab"} == {"a": 400.0, "b": 207.0}
+    assert (sharing.sent, hearing.received, hearing.garbage) == (4, 4, 0)
+
+
+async def test_no_sum_is_more_than_anybody_believes() -> None:
+    mind, sharing, wire = sharing_of("a")
+    other = mind_of("a")
+    hearing = Sharing(other, Clock())
+    assert mind.outbox is not None
+    for _ in range(5):
+        mind.outbox.append(news(tokens=0.4 * MOST_TOKENS, computed=1.0, hashes=[]))
+    sharing.flush()
+    hearing.receive(wire.batches[0])
+    assert other.fleet.seats["a"].load.traffic == pytest.approx(2.0 * MOST_TOKENS)
+    assert (hearing.received, hearing.garbage) == (3, 0)
 
 
 async def test_what_was_heard_is_not_told_on() -> None:

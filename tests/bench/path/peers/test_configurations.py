@@ -9,7 +9,7 @@ import pytest
 
 from bench.path.peer import Peer, Place
 from bench.path.peers import envoy, haproxy, nginx, production_stack
-from bench.path.peers.gateway import LOG, OURS, QUIET, TWO
+from bench.path.peers.gateway import LOG, OURS, PLAIN, TWO
 from bench.path.peers.rust_routers import SGLANG_ROUTER, SMG, VLLM_ROUTER
 from bench.path.roster import BASE, BY_NAME, DIRECT, ROSTER
 
@@ -41,9 +41,7 @@ def test_who_is_missing_says_how_to_get_it(peer: Peer) -> None:
     assert peer.get or peer.find() is not None
 
 
-@pytest.mark.parametrize(
-    ("peer", "log"), [(OURS, "/dev/null"), (LOG, "access.log"), (QUIET, "none"), (TWO, "/dev/null")]
-)
+@pytest.mark.parametrize(("peer", "log"), [(OURS, "none"), (LOG, "access.log"), (PLAIN, "none"), (TWO, "none")])
 def test_the_gateway_has_its_defaults_but_for_the_place_of_the_access_log(peer: Peer, log: str, place: Place) -> None:
     settings = {name: value for name, value in peer.environment.items() if name.startswith("PREFIX_ROUTER_")}
     assert settings == {"PREFIX_ROUTER_LOG__ACCESS": log}
