@@ -59,6 +59,12 @@ class Gateway:
         pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
         return [self.process.pid, *(pid for pid, parent in pairs if parent == self.process.pid)]
 
+    def spread(self, cores: list[int]) -> None:
+        """Every process that serves on a core of its own, with all its threads; those apart are so from the start."""
+        serving = [pid for pid in self.tree()[1:] if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        for pid, core in zip(serving, cores, strict=True):
+            subprocess.run(["taskset", "-a", "-c", "-p", str(core), str(pid)], capture_output=True, check=True)
+
     def used(self) -> float:
         return sum(map(cpu_seconds, self.tree()))
 
@@ -190,6 +196,9 @@ def main() -> None:
         for count, gateway in zip(counts, gateways[len(alone) :], strict=True):
             forms[f"{count} apart"], forms[str(count)] = alone[:count], [gateway]
         time.sleep(1.5)  # the first probes
+        if asked.rate:
+            for count, gateway in zip(counts, gateways[len(alone) :], strict=True):
+                gateway.spread(cores[count - 1])
         cases = {
             name: {**case, "rate": asked.rate} for name, case in CASES.items() if not (asked.rate and case["stream"])
         }

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from router import __version__, picker_command, replay_command, top
+from router import __version__, asks, picker_command, replay_command, top
 from router.discovery.faults import discovery_faults
 from router.layers import SettingsError, effective, from_environment, load, yaml_trouble
 from router.plugins import dialect_names, missing_extras, policy_faults, policy_names
@@ -23,6 +23,7 @@ from router.types import WorkerTls
 
 URL = "http://127.0.0.1:8080"
 AS_WRITTEN = argparse.RawDescriptionHelpFormatter  # an example that is wrapped cannot be copied
+FORM = "" if asks.__file__.endswith(".py") else " (compiled)"  # how the path of a request runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         description="An HTTP gateway that sends LLM requests with the same beginning to the same warm KV cache.",
         epilog="example: prefix-router serve --worker http://gpu-1:8000 --worker http://gpu-2:8000",
     )
-    parser.add_argument("--version", action="version", version=f"prefix-router {__version__}")
+    parser.add_argument("--version", action="version", version=f"prefix-router {__version__}{FORM}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands)
     _add_demo(commands)

@@ -191,8 +191,8 @@ class Mind:
         ]
 
     def hear_loads(self, teller: str, loads: Iterable[tuple[str, int, float]], until: float) -> None:
-        """All that another replica has waiting now; it counts until then. Only the workers that it names, now or
-        are looked at: of many replicas each has requests at few of many workers."""
+        """All that another replica has waiting now; it counts until then. Only the workers that it names now or
+        named before are looked at: of many replicas each has requests at few of many workers."""
         told = {worker: (waiting, charged) for worker, waiting, charged in loads}
         for worker in told.keys() | self._tellers.pop(teller, (frozenset(), until))[0]:
             seat = self.fleet.seats.get(worker)
