@@ -65,9 +65,12 @@ class Child(Server):
         self._siblings = Siblings(self._line, gateway.share().receive)
         row = Row(memoryview(given.table), given.slot, given.rows)
         row.rows = given.processes  # those of leaving ones are seldom in use
-        self._load = LoadSharing(row, gateway.fleet, monotonic, gateway.house.freed)
-        gateway.bus.on(Chosen, self._load.note)
-        gateway.bus.on(Finished, self._load.note)
+        self._load = LoadSharing(row, gateway.fleet, monotonic, gateway.house.freed, self._note_each)
+
+    def _note_each(self) -> None:
+        bus, load = self._gateway.bus, self._load
+        bus.on(Chosen, load.note)
+        bus.on(Finished, load.note)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Hear what was changed before this process began, then serve."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Final
 
 NONE: Final = -1  # no descriptor to write to
@@ -16,36 +17,48 @@ ONE_WRITE: Final = 65_536  # a last piece below this is copied behind the others
 
 
 class Pen:
-    """Writes to one connection. `begin` tells that all that was written before has gone, or is in the transport's count
-    of what it holds: so it is when a message's answer is written after the message was read."""
+    """Writes to one connection. `begin` is called before each message: only what is written after it may go at once.
 
-    __slots__ = ("_at_once", "_descriptor", "_transport")
+    What the transport was handed it counts as held only from the loop's next turn on; until then nothing goes at once.
+    """
+
+    __slots__ = ("_at_once", "_descriptor", "_handed", "_transport")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._descriptor = _descriptor(transport)
         self._at_once = False
+        self._handed = False
 
     def begin(self) -> None:
-        self._at_once = self._descriptor != NONE and not self._transport.get_write_buffer_size()
+        self._at_once = self._descriptor != NONE and not self._handed and not self._transport.get_write_buffer_size()
 
     def write(self, pieces: list[bytes]) -> None:
         """These, in their order. Never blocks and never fails: trouble is the transport's, as ever."""
         if not self._at_once or self._transport.is_closing():
-            for piece in pieces if len(pieces[-1]) >= ONE_WRITE else [b"".join(pieces)]:
-                self._transport.write(piece)
+            self._hand(pieces if len(pieces[-1]) >= ONE_WRITE else [b"".join(pieces)])
             return
         try:
             sent = os.writev(self._descriptor, pieces)
         except OSError:  # it takes nothing now, or never will, which the transport finds out
             sent = 0
+        for at, piece in enumerate(pieces):
+            if sent < len(piece):
+                self._hand([memoryview(piece)[sent:] if sent else piece, *pieces[at + 1 :]])
+                return
+            sent -= len(piece)
+
+    def _hand(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self._at_once = False
+        if self._descriptor != NONE and not self._handed:
+            self._handed = True
+            asyncio.get_running_loop().call_soon(self._settle)
         for piece in pieces:
-            if sent >= len(piece) and self._at_once:
-                sent -= len(piece)
-                continue
-            self._at_once = False
-            self._transport.write(memoryview(piece)[sent:] if sent else piece)
-            sent = 0
+            self._transport.write(piece)
+
+    def _settle(self) -> None:
+        """A turn of the loop later."""
+        self._handed = False
 
 
 def _descriptor(transport: asyncio.Transport) -> int:

@@ -21,10 +21,14 @@ LINGER = 1.0  # seconds of looking often after the last request
 
 
 class LoadSharing:
-    """`heard` is called when other processes have less at some worker than before: those that wait here may go."""
+    """`heard` is called when other processes have less at some worker than before: those that wait here may go.
+    `limited` is called once, when a worker first has a limit: from then on `note` is to be told of every request."""
 
-    def __init__(self, row: Row, fleet: Fleet, clock: Callable[[], float], heard: Callable[[], None]) -> None:
+    def __init__(
+        self, row: Row, fleet: Fleet, clock: Callable[[], float], heard: Callable[[], None], limited: Callable[[], None]
+    ) -> None:
         self._row, self._fleet, self._clock, self._heard = row, fleet, clock, heard
+        self._on_limited: Callable[[], None] | None = limited
         self._seats: list[Seat] = []
         self._theirs: list[float] = []
         self._written: list[float] = []
@@ -72,6 +76,9 @@ class LoadSharing:
             if seat.most is not None:
                 limited[seat.id] = place
         self._limited = limited
+        if limited and self._on_limited is not None:
+            self._on_limited()
+            self._on_limited = None
         busy = any(mine)
         self._row.write(mine if mine != self._written else (), now, busy=busy)
         self._written = mine

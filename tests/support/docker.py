@@ -19,7 +19,7 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prefix-router-tests"
 PYTHON_IMAGE = "python:3.11-slim-bookworm"
-DEBIAN_PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
+DEBIAN_PACKAGES = "python3,python3-pip,python3-venv,libpython3-dev,ca-certificates"
 BASE_SETTINGS = (
     "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PIP_CERT=/etc/ssl/certs/ca-certificates.crt",
     'CMD ["python3"]',

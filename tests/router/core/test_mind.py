@@ -13,6 +13,7 @@ from router.core.fleet import Seat
 from router.core.health import PROBE_OK, REQUEST_FAILED, REQUEST_OK
 from router.core.holders import Holders
 from router.core.ladder import Ladder
+from router.core.load import SILENT
 from router.dialects.openai import CHAT
 from router.prompt import Prompt
 from router.types import Fingerprint, Key, News, Reason
@@ -549,6 +550,48 @@ def test_loads_are_told_of_workers_where_something_waits_and_replace_those_told_
     other.mind.hear_loads("r1", one.mind.loads(1.0), 61.0)
     assert other.fleet.seats[name].wait(1.0) == 0.0
     lease.release()
+
+
+class Watched(dict[str, Seat]):
+    """Seats; which of them were looked up, and whether all were gone through."""
+
+    def __init__(self, seats: dict[str, Seat]) -> None:
+        super().__init__(seats)
+        self.looked: list[str] = []
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.looked.append(name)
+        return super().get(name, default)
+
+    def values(self) -> Any:
+        self.looked.extend(self)
+        return super().values()
+
+
+def test_of_a_replica_s_loads_only_workers_that_it_names_or_named_are_looked_at() -> None:
+    stage = Stage(4)
+    seats = stage.fleet.seats = Watched(stage.fleet.seats)
+    for loads, expected in (
+        ([("w1", 2, 10.0), ("w2", 1, 5.0)], ["w1", "w2"]),
+        ([("w2", 3, 7.0)], ["w1", "w2"]),
+        ([("w2", 3, 8.0)], ["w2"]),
+        ([], ["w2"]),
+        ([], []),
+    ):
+        seats.looked.clear()
+        stage.mind.hear_loads("r1", loads, 60.0)
+        assert sorted(seats.looked) == expected
+        waits = {name: seat.wait(0.0) for name, seat in seats.items() if seat.wait(0.0)}
+        assert waits == {name: charged for name, _, charged in loads}
+
+
+def test_a_replica_that_fell_silent_is_remembered_no_longer_than_its_loads() -> None:
+    stage = Stage(2)
+    stage.mind.hear_loads("ended", [("w0", 1, 10.0)], 1.0)
+    stage.mind.hear_loads("r1", [("w0", 1, 10.0)], 2.0)
+    assert set(stage.mind._tellers) == {"ended", "r1"}
+    stage.mind.hear_loads("r1", [("w1", 1, 10.0)], 1.5 + SILENT)
+    assert set(stage.mind._tellers) == {"r1"}
 
 
 def test_a_stranger_s_request_waits_for_as_much_as_requests_do_here() -> None:

@@ -1,10 +1,12 @@
 """The ring: nearest first, each worker once, and nothing moves that need not."""
 
 from random import Random
+from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from uhashring import HashRing
 
 from router.core import ring as ring_module
 from router.core.ring import Ring
@@ -146,3 +148,53 @@ def test_points_that_collide_are_tolerated(monkeypatch: pytest.MonkeyPatch) -> N
         assert walk == list(back.walk(key))
         if walk[0] != names[0]:
             assert fewer.home(key) == walk[0]
+
+
+weights = st.sampled_from((0.001, 0.01, 0.02, 0.1, 1.0))
+fleets = st.dictionaries(st.integers(0, 12).map("w{}".format), weights, max_size=8)
+
+
+def from_nothing(members: dict[str, float]) -> list[tuple[int, str]]:
+    """What uhashring makes of all members at once, in the order of their names."""
+    nodes = {name: {"vnodes": max(1, round(ring_module.POINTS * members[name]))} for name in sorted(members)}
+    return HashRing(nodes, hash_fn=ring_module._place).get_points() if nodes else []
+
+
+def points_of(ring: Ring) -> list[tuple[int, str]]:
+    return list(zip(ring._points, ring._owners, strict=True))
+
+
+@pytest.mark.parametrize("values", [2**64, 512, 16])
+@given(changes=st.lists(fleets, min_size=1, max_size=6))
+@settings(max_examples=40)
+def test_after_any_changes_the_ring_is_point_for_point_what_it_would_be_from_nothing(
+    values: int, changes: list[dict[str, float]]
+) -> None:
+    """With a hash of few values most points are contested, and change hands as members come and go."""
+    whole = ring_module._place
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring_module, "_place", lambda text: whole(text) % values)
+        ring = Ring()
+        for members in changes:
+            ring.place(members)
+            expected = from_nothing(members)
+            assert points_of(ring) == expected
+            owned = {name: [point for point, owner in expected if owner == name] for name in members}
+            assert {name: places for name, places in ring._places.items() if places} == {
+                name: places for name, places in owned.items() if places
+            }
+
+
+def test_a_change_in_a_large_fleet_costs_a_fraction_of_building_it() -> None:
+    """Each by the least of some tries, on the same machine."""
+    ring, members = Ring(), dict.fromkeys(named(300), 1.0)
+    began = perf_counter()
+    ring.place(members)
+    whole = perf_counter() - began
+    seconds = []
+    for change in ({"new": 1.0}, {}, {"w7": 0.5}, {}, {"new": 2.0}, {}):
+        began = perf_counter()
+        ring.place(members | change)
+        seconds.append(perf_counter() - began)
+    assert min(seconds) < whole / 8
+    assert points_of(ring) == from_nothing(members)

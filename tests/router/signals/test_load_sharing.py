@@ -17,12 +17,19 @@ class Two:
         self.now = 100.0
         memory = memoryview(bytearray(table_bytes(2)))
         self.heard = [0, 0]
+        self.limited = [0, 0]
         self.fleets: list[Fleet] = [fleet_of([worker("a"), worker("b")]),
                                     fleet_of([worker(each) for each in others or ("a", "b")])]  # fmt: skip
         self.sides = [
-            LoadSharing(Row(memory, at, 2), self.fleets[at], lambda: self.now, lambda at=at: self._hears(at))
+            LoadSharing(
+                Row(memory, at, 2), self.fleets[at], lambda: self.now,
+                lambda at=at: self._hears(at), lambda at=at: self._limits(at),
+            )
             for at in range(2)
-        ]
+        ]  # fmt: skip
+
+    def _limits(self, at: int) -> None:
+        self.limited[at] += 1
 
     def _hears(self, at: int) -> None:
         self.heard[at] += 1
@@ -99,6 +106,18 @@ def test_of_a_worker_with_a_limit_the_others_are_told_at_once() -> None:
     assert (two.load(1, "a").elsewhere, two.load(1, "b").elsewhere) == (1, 0)
     two.look()
     assert (two.load(1, "a").elsewhere, two.load(1, "b").elsewhere) == (1, 1)
+
+
+def test_to_be_told_of_every_request_is_asked_for_once_a_worker_has_a_limit() -> None:
+    two = Two()
+    two.look()
+    assert two.limited == [0, 0]
+    two.fleets[0].reconcile([worker("a", max_in_flight=3), worker("b")])
+    two.look()
+    assert two.limited == [1, 0]
+    two.fleets[0].reconcile([worker("a"), worker("b", max_in_flight=3)])
+    two.look()
+    assert two.limited == [1, 0]
 
 
 async def test_it_looks_often_while_something_is_in_flight_anywhere_and_seldom_else() -> None:
