@@ -12,6 +12,11 @@ MYPY_ARGS := $(if $(wildcard .venv/.medusa),,--no-warn-return-any --allow-subcla
 # it in. The checksum is that of Python 3.11 on x86-64; a new torch needs a new one.
 TORCH_CPU_SHA256 := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 
+# What builds and compiles the image's wheel, as pyproject.toml asks for it.
+BUILD_NEEDS := import tomllib; project = tomllib.load(open("pyproject.toml", "rb")); \
+  hooks = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]; \
+  print(*project["build-system"]["requires"], *hooks["mypyc"]["dependencies"], sep="\n")
+
 .PHONY: demo test test-compiled test-medusa test-vllm check format bench bench-peers bench-decoding bench-overload soak fuzz compose compiled lock clean
 
 demo: .venv/.ready  ## the gain in half a minute: mock workers, a gateway, random against the default policy
@@ -92,6 +97,7 @@ compiled: .cache/compiled/.ready  ## the path of a request as a C extension, in 
 lock:  ## resolve the lock files anew (needs uv)
 	uv pip compile pyproject.toml --universal --extra envoy --extra events --extra redis --extra kubernetes --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements.lock
 	uv pip compile pyproject.toml --universal --extra envoy --extra events --extra redis --extra kubernetes --extra plot --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o requirements-dev.lock
+	$(PYTHON) -c '$(BUILD_NEEDS)' | uv pip compile - --universal --python-version 3.11 --constraints requirements-dev.lock --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o deploy/build.lock
 	uv pip compile pyproject.toml --universal --extra medusa --group reference --constraints requirements-dev.lock --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o $(MEDUSA_LOCK)
 	awk -v sha256=$(TORCH_CPU_SHA256) -f .ci/torch-cpu.awk $(MEDUSA_LOCK) >$(MEDUSA_LOCK).new
 	mv $(MEDUSA_LOCK).new $(MEDUSA_LOCK)

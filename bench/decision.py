@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from timeit import Timer
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))  # behind PYTHONPATH, which may name the compiled form
 
 from bench.load import SESSIONS, body
 from router.contracts import PolicyTools
@@ -23,7 +23,7 @@ from router.plugins import build_policy, policy_names
 from router.types import worker_from_url
 
 ROUNDS, LEAST_SECONDS = 5, 0.04  # a timing is the least of so many, each of so long
-SIZES = (2048, 32768)
+SIZES = (2048, 32_768, 262_144)
 SMALL, LARGE = 8, 256  # fleets whose costs are compared
 ACTIVE_EACH, PACE = 2, 20_000.0  # requests that wait at each worker of a busy fleet, and its tokens a second
 STATES = ("known", "new", "busy")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import socket
 import ssl
 import sys
@@ -19,19 +18,18 @@ import uvicorn
 
 from router.house import House
 from router.observe.own_log import set_up_logging
-from router.picker.messages import read_message
+from router.picker.messages import Malformed, read_message
 from router.picker.talk import Talk
 from router.plugins import build_dialects
 from router.processes.listeners import BACKLOG, bind, cannot_listen
 from router.reload import Loaded, SettingsSource
+from router.rpc.complaints import Complaints
 from router.rpc.connection import Connection
-from router.rpc.stream import INTERNAL, Call, Stream
+from router.rpc.stream import INTERNAL, INVALID_ARGUMENT, Call, Stream
 from router.sections.listen import Tls
 from router.server import Server, uvicorn_config
 from router.settings import Settings
 from router.wiring import Gateway
-
-log = logging.getLogger("router")
 
 PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 CHECK = "/grpc.health.v1.Health/Check"
@@ -54,10 +52,18 @@ class Picking:
     def message(self, data: bytes) -> None:
         try:
             self.talk.take(read_message(data))
+        except Malformed as wrong:
+            self._calls.complaints.say(f"a peer of the picker broke ext_proc: {wrong}")
+            self._fail(INVALID_ARGUMENT, str(wrong))
         except Exception:  # a fault in one request's decision is no other's
-            log.exception("a fault in the picker")
-            self.stream.end(INTERNAL, "the picker failed on this request; its log says why")
-        self._send()
+            self._calls.complaints.say("a fault in the picker", fault=True)
+            self._fail(INTERNAL, "the picker failed on this request; its log says why")
+        else:
+            self._send()
+
+    def _fail(self, status: int, text: str) -> None:
+        self.talk.over()  # though the peer may be slow to take the end
+        self.stream.end(status, text)
 
     def half_closed(self) -> None:
         self.talk.over()
@@ -102,6 +108,7 @@ class Calls:
         self.house = house
         self.usual = next(dialect for dialect in build_dialects() if dialect.name == "openai")
         self.open: dict[Picking, None] = {}
+        self.complaints = Complaints(house.clock)
 
     def opened(self, path: str, stream: Stream) -> Call | None:
         if path == PROCESS:
@@ -115,10 +122,12 @@ class Calls:
         return self.serves() and (bool(self.house.fleet.ready()) or self.house.settings.picker.fail_open)
 
     def leave(self, *, at_once: bool = False) -> None:
-        """Let those go that need us no more, or all."""
+        """Let those go that need us no more, or all, whether or not their peer still takes anything."""
         for each in list(self.open):
             if at_once or each.talk.may_leave:
                 each.stream.end()
+            if at_once:
+                each.stream.abort()
 
 
 class PickerServer(Server):
@@ -139,7 +148,7 @@ class PickerServer(Server):
         settings = self._house.settings.picker
         try:
             self._listening = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self.calls.opened, self._house.most_body_bytes + ENVELOPE, self.connections),
+                self._connected,
                 settings.host, settings.port, ssl=_context(settings.tls), backlog=BACKLOG,
             )  # fmt: skip
         except OSError as wrong:
@@ -150,6 +159,10 @@ class PickerServer(Server):
         if not sockets and self.reloader is not None:
             self._own.append(asyncio.create_task(self.reloader.follow(), name="the settings' file"))
         self._announced(self._listening.sockets[0].getsockname()[1])
+
+    def _connected(self) -> Connection:
+        most = self._house.most_body_bytes + ENVELOPE
+        return Connection(self.calls.opened, most, self.connections, self.calls.complaints)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._listening is not None:

@@ -157,13 +157,13 @@ class Server(uvicorn.Server):
 
     def _abort_all(self) -> None:
         for connection in list(self.server_state.connections):
-            connection.transport.abort()
+            getattr(connection, "cut", connection.transport.abort)()
 
 
 def _is_asking(connection: Any) -> bool:
     """It has sent nothing yet, or has begun to ask for more."""
     cycle = connection.cycle
-    return cycle is None or (cycle.response_complete and getattr(connection, "_in_message", False))
+    return cycle is None or (cycle.response_complete and getattr(connection, "in_message", False))
 
 
 def _no_renewal(sig: int, frame: FrameType | None) -> None:

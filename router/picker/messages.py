@@ -6,11 +6,13 @@ Extension (its proposal 004): the endpoint goes out both as a header and as dyna
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
+from google.protobuf.message import DecodeError
 
 from router.proxy.headers import Headers
 
@@ -22,7 +24,20 @@ NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX = range(5)  # body modes
 MOST_PIECE = 62_000  # bytes of a body in one message: Envoy takes no chunk larger than 64 KiB back
 OVERWRITE = 2  # HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
-read_message = ProcessingRequest.FromString
+WHOLE = re.compile(rb"[0-9]{1,18}")
+STATUS = re.compile(rb"[1-9][0-9]{2}")
+
+
+class Malformed(Exception):
+    """What no Envoy says, or not now: the stream ends."""
+
+
+def read_message(data: bytes) -> Any:
+    """Raises Malformed."""
+    try:
+        return ProcessingRequest.FromString(data)
+    except DecodeError:
+        raise Malformed("bytes that are no message") from None
 
 
 class Order(NamedTuple):
@@ -59,11 +74,13 @@ def modes_of(message: Any) -> tuple[int, int]:
 
 
 def headers_of(message: Any) -> tuple[Headers, str, str]:
-    """A request's headers, its method and its path with the query."""
+    """A request's headers, its method and its path with the query. Raises Malformed."""
     headers: Headers = []
     method = path = ""
     for header in message.headers.headers:
         name, value = header.key, header.raw_value or header.value.encode()
+        if not name or (name == "content-length" and not WHOLE.fullmatch(value)):
+            raise Malformed("a header that HTTP knows not")
         if name[0] != ":":
             headers.append((name.encode(), value))
         elif name == ":path":
@@ -74,15 +91,17 @@ def headers_of(message: Any) -> tuple[Headers, str, str]:
 
 
 def answer_of(message: Any) -> Answer:
-    """The head of a response."""
+    """The head of a response. Raises Malformed."""
     status, headers = 0, []
     head = message.response_headers
     for header in head.headers.headers:
         name, value = header.key, header.raw_value or header.value.encode()
-        if name[0] != ":":
+        if name[:1] != ":":
             headers.append((name.encode(), value))
-        elif name == ":status":
+        elif name == ":status" and STATUS.fullmatch(value):
             status = int(value)
+    if not status:
+        raise Malformed("a response without a status")
     served = details = ""
     if message.attributes:
         fields = message.attributes[ATTRIBUTES].fields

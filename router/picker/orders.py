@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router import deadline
 from router.core.fleet import Seat
@@ -19,7 +19,7 @@ from router.proxy.headers import CREDENTIALS, NOT_PLAIN
 if TYPE_CHECKING:
     from router.picker.pick import Pick
 
-CREDENTIAL_NAMES = tuple(sorted(name.decode() for name in CREDENTIALS))
+CREDENTIAL_NAMES: Final = tuple(sorted(name.decode() for name in CREDENTIALS))
 
 
 def endpoint_of(house: House, seat: Seat) -> str:

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
+from router.attempt import Attempt
 from router.contracts import Place
 from router.core.choose import Choice, choose
 from router.core.fleet import Seat
 from router.core.health import DRAINING, REQUEST_FAILED
-from router.core.load import Lease
 from router.core.retry import BACK_PRESSURE, is_fault
 from router.elsewhere import blame
-from router.ending import shown_model
+from router.ending import shown_model, too_large
 from router.errors import NoReadyWorker, Refusal
 from router.events import Chosen
 from router.house import House
@@ -35,33 +35,17 @@ if TYPE_CHECKING:
     from router.picker.talk import Talk
 
 
-class Sent:
-    """What stands for an attempt: it holds the lease while Envoy is at it."""
-
-    __slots__ = ("answered", "choice", "journey", "lease")
-
-    connection = None  # Envoy has it
-
-    def __init__(self, journey: Pick, choice: Choice, lease: Lease) -> None:
-        self.journey, self.choice, self.lease = journey, choice, lease
-        self.answered = False
-
-    @property
-    def phase(self) -> str:
-        return "streaming" if self.answered else "waiting"
-
-    def cancel(self) -> None:
-        if self.lease.release():
-            self.journey.house.freed()
-
-
 class Pick(Journey):
-    """plain: what it asks for has no prompt, or none that is read: the least loaded worker will do
+    """Its attempt has no connection, since Envoy has it, and only holds the lease.
+
+    plain: what it asks for has no prompt, or none that is read: the least loaded worker will do
     subset: the endpoints that it may go to, None for all
     """
 
     seats: tuple[Seat, ...] = ()  # that Envoy was told of, the one chosen first
-    sees_body = whole = unheld = False
+    sees_body: bool = False
+    whole: bool = False
+    unheld: bool = False
     given_body: bytes = b""
 
     def __init__(
@@ -84,6 +68,12 @@ class Pick(Journey):
             self.parts = [self.given_body]
             super().complete()
 
+    def passes(self, data: bytes) -> None:
+        """A piece of a body that nobody reads here."""
+        self.size += len(data)
+        if self.size > self.house.most_body_bytes:
+            self.refuse(too_large(self.house))
+
     def _place(self) -> None:
         """Nothing is read of it."""
         self.ask = self.house.mind.weigh(NOTHING, self.intake)
@@ -98,14 +88,14 @@ class Pick(Journey):
         assert ask is not None
         if house.most is not None and house.is_full():
             return None
-        return choose(house.mind.policy, ask, list(self._allowed()), house.fleet.seats, self.tried, now)
+        return choose(house.mind.policy, ask, self._allowed(), house.fleet.seats, self.tried, now)
 
     def some_left(self) -> bool:
-        return super().some_left() if self.subset is None else any(True for _ in self._allowed())
+        return super().some_left() if self.subset is None else bool(self._allowed())
 
-    def _allowed(self) -> Iterator[Seat]:
-        house, subset = self.house, self.subset or ()
-        return (seat for seat in house.fleet.candidates(self.model) if endpoint_of(house, seat) in subset)
+    def _allowed(self) -> list[Seat]:
+        house, subset = self.house, self.subset or frozenset()
+        return [seat for seat in house.fleet.candidates(self.model) if endpoint_of(house, seat) in subset]
 
     def send(self, choice: Choice, now: float, *, fresh: bool = False) -> None:
         """Tell Envoy to go there."""
@@ -122,7 +112,7 @@ class Pick(Journey):
         """Where it would go next, were those before not there."""
         house, ask = self.house, self.ask
         assert ask is not None
-        seats = house.fleet.candidates(self.model) if self.subset is None else list(self._allowed())
+        seats = house.fleet.candidates(self.model) if self.subset is None else self._allowed()
         tried = (*self.tried, choice.seat.id)
         for _ in range(min(house.settings.picker.fallbacks, len(seats) - 1)):
             further = choose(house.mind.policy, ask, seats, house.fleet.seats, tried, now)
@@ -136,7 +126,7 @@ class Pick(Journey):
         ask, house, seat = self.ask, self.house, choice.seat
         assert ask is not None
         lease = house.mind.commit(ask, choice, now, streaming=self.stream)
-        self.attempt = Sent(self, choice, lease)  # type: ignore[assignment]
+        self.attempt = Attempt(self, choice, lease)
         self.choice = choice
         self.attempts += 1
         self.sent_at = now

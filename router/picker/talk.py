@@ -8,23 +8,24 @@ answer to it. Otherwise no body comes, or none that could be waited for, and the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from router.contracts import Dialect, Place
 from router.house import House
 from router.picker import messages
-from router.picker.messages import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, GO_ON, NONE, Order
+from router.picker.messages import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, GO_ON, NONE, Malformed, Order
 from router.picker.pick import Pick
 from router.proxy.headers import Headers
 
-WAITED_FOR = frozenset((BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX))
+WAITED_FOR: Final = frozenset((BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX))
+MOST_KEPT: Final = 65_536  # pieces of one body
 
 
 class Talk:
     """Its story's sink too. `put` takes what goes to Envoy; `late` is called when that came outside of `take`."""
 
-    paused = False
-    peer = ""
+    paused: bool = False
+    peer: str = ""
 
     def __init__(self, house: House, usual: Dialect, late: Callable[[], None]) -> None:
         self._house, self._usual, self._late = house, usual, late
@@ -35,6 +36,7 @@ class Talk:
         self._taking = False
         self._modes = FULL_DUPLEX, FULL_DUPLEX
         self._in_body = self._placed = self._trailers = False
+        self._heard = self._answered = False  # the request has come to its end; the response has begun
         self._kept: list[tuple[bytes, bool]] = []  # pieces of a body that is not read, until the choice is made
         self._refusal: tuple[int, Headers] | None = None
         self._answer: list[bytes] = []
@@ -45,14 +47,24 @@ class Talk:
         return self.story is not None and self.story.status > 0 and self._modes[1] == NONE
 
     def take(self, message: Any) -> None:
-        """A message came from Envoy."""
+        """A message came from Envoy. Raises Malformed, and then the stream has to end."""
         if self.closed:
             return
         self._taking = True
         try:
-            step = self._STEPS.get(message.WhichOneof("request"))
-            if step is not None:
-                step(self, message)
+            kind = message.WhichOneof("request")
+            if kind == "request_headers":
+                self._request_headers(message)
+            elif kind == "request_body":
+                self._request_body(message)
+            elif kind == "response_headers":
+                self._response_headers(message)
+            elif kind == "response_body":
+                self._response_body(message)
+            elif kind == "request_trailers":
+                self._request_trailers()
+            elif kind == "response_trailers":
+                self._response_trailers()
         finally:
             self._taking = False
 
@@ -65,14 +77,16 @@ class Talk:
     # From Envoy.
 
     def _request_headers(self, message: Any) -> None:
+        if self.story is not None:
+            raise Malformed("a second request on one stream")
         headers, method, path = messages.headers_of(message.request_headers)
         self._modes = messages.modes_of(message)
         mode = self._modes[0]
         self.peer = _client(headers)
         target = path.encode("latin-1")
         place = self._house.paths.get(target.partition(b"?")[0]) if method == "POST" else None
-        no_body = message.request_headers.end_of_stream or mode not in WAITED_FOR
-        plain = place is None or (no_body and not message.request_headers.end_of_stream)
+        self._heard = bool(message.request_headers.end_of_stream)
+        plain = place is None or not (self._heard or mode in WAITED_FOR)
         story = self.story = Pick(
             self._house, place or Place("other", self._usual), target, headers, self,
             plain=plain, subset=messages.subset_of(message, headers),
@@ -80,7 +94,7 @@ class Talk:
         story.begin(headers)
         if story.ended:
             return
-        if plain or no_body:
+        if plain or self._heard:
             story.complete()
         elif mode != FULL_DUPLEX:
             self._in_body = True
@@ -89,24 +103,34 @@ class Talk:
     def _request_body(self, message: Any) -> None:
         body, last = message.request_body.body, message.request_body.end_of_stream
         story = self.story
-        assert story is not None
+        if story is None or self._heard:
+            raise Malformed("a body before its request's head, or after its end")
+        self._heard = last or (not story.plain and self._modes[0] != FULL_DUPLEX)
         if story.plain:
-            self._keep(body, last)
+            story.passes(body)
+            if not story.ended:
+                self._keep(body, last)
             return
-        story.feed(body)
-        if last or self._modes[0] != FULL_DUPLEX:
+        if body:
+            story.feed(body)
+        if self._heard:
             story.complete()
 
-    def _request_trailers(self, _: Any) -> None:
+    def _request_trailers(self) -> None:
         story = self.story
-        assert story is not None
+        if story is None or self._trailers:
+            raise Malformed("trailers before their request's head, or twice")
         self._trailers = True
+        whole, self._heard = self._heard, True
         if self._placed:
             self.out.append(GO_ON["request_trailers"])
-        elif not story.plain:
+        elif not whole and not story.plain:
             story.complete()
 
     def _response_headers(self, message: Any) -> None:
+        if self._answered:
+            raise Malformed("a second response on one stream")
+        self._answered = True
         story, answer = self.story, messages.answer_of(message)
         added: tuple[tuple[bytes, bytes], ...] = ()
         if story is not None:
@@ -126,15 +150,10 @@ class Talk:
         else:
             self.out.append(GO_ON["response_body"])
 
-    def _response_trailers(self, _: Any) -> None:
+    def _response_trailers(self) -> None:
         if self.story is not None:
             self.story.whole = True
         self.out.append(GO_ON["response_trailers"])
-
-    _STEPS: ClassVar[dict[str, Callable[[Talk, Any], None]]] = {
-        "request_headers": _request_headers, "request_body": _request_body, "request_trailers": _request_trailers,
-        "response_headers": _response_headers, "response_body": _response_body, "response_trailers": _response_trailers,
-    }  # fmt: skip
 
     # From the story.
 
@@ -175,7 +194,9 @@ class Talk:
     def _keep(self, body: bytes, last: bool) -> None:
         """A body that nobody reads here."""
         if not self._placed:
-            self._kept.append((body, last))
+            if len(self._kept) >= MOST_KEPT:
+                raise Malformed("a body in too many pieces")
+            self._kept.append((body if self._modes[0] == FULL_DUPLEX else b"", last))
         elif self._modes[0] == FULL_DUPLEX:
             self.out.extend(messages.pieces("request_body", body, last=last))
         else:

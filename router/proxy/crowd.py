@@ -48,6 +48,6 @@ class Crowd:
         """Close one that is kept and idle, if any is."""
         for connection in list(self._connections):
             cycle = connection.cycle
-            if cycle is not None and cycle.response_complete and not getattr(connection, "_in_message", False):
+            if cycle is not None and cycle.response_complete and not getattr(connection, "in_message", False):
                 connection.transport.close()
                 return

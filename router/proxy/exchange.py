@@ -187,6 +187,8 @@ class Connection:
         self._announced = True
 
     def on_body(self, body: bytes) -> None:
+        if not self._announced:
+            raise BrokenAnswer("an interim answer has no body")
         if not self._done:
             self._pieces.append(body)
 

@@ -151,6 +151,11 @@ class FastSink:
         self._lane.transport.close()
         self._lane.answered()
 
+    def cut(self) -> None:
+        """The connection is about to end under it."""
+        if self._eof_ends and not self.response_complete:
+            self._reset_on_close()
+
     def _reset_on_close(self) -> None:
         """Where only the connection's end ends a body, a cut must not look like one."""
         sock = self._lane.transport.get_extra_info("socket")

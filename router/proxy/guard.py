@@ -88,11 +88,15 @@ class Guard:
         """A read is over and the request is not."""
         limits, now = self.terms.limits, self.terms.sweep.clock()
         if self.in_head:
+            begun = not self.head_bytes  # in this read, behind other requests maybe
             self.head_bytes += self.read_bytes
             if self.head_bytes > limits.header_bytes:
-                self.send_away(self.headers_too_large())
-                return
-            if self.head_bytes > self.read_bytes:
+                size = self.head_size() if begun else self.head_bytes
+                if size > limits.header_bytes:
+                    self.send_away(self.headers_too_large())
+                    return
+                self.head_bytes = size
+            if not begun:
                 return  # the head as a whole has the time, whatever trickles in
         elif self.mine is not None and self.mine.response_complete:
             return  # it lingers
@@ -119,11 +123,12 @@ class Guard:
     def headers_too_large(self) -> Refusal:
         return HeadersTooLarge(f"The headers are larger than {self.terms.limits.header_bytes} bytes.")
 
-    def head_too_large(self) -> bool:
-        size = len(self.url)
+    def head_size(self) -> int:
+        """Of what has come of it."""
+        size = len(self.url) + 1
         for name, value in self.headers:
             size += len(name) + len(value) + 4
-        return size > self.terms.limits.header_bytes
+        return size
 
     # When its time is over.
 
@@ -170,6 +175,9 @@ class Guard:
         if sink is not None and not sink.response_complete and not sink.whole:
             sink.refuse(refusal)  # it is this request that goes wrong, and its answer has not begun
             self.transport.close()
+            return
+        if sink is not None and sink.response_complete and not sink.whole:
+            self.transport.close()  # it was refused before, and what follows is not read
             return
         own_id = request_id(None)
         self.terms.emit_refused(refusal, own_id, self.peer())

@@ -40,14 +40,21 @@ class Lane(Guard):
         if self.timed:
             self.timed = False
             self.shell._unset_keepalive_if_required()  # noqa: SLF001
+        rest = data
+        while rest:
+            rest = self._feed(rest)
+        if self.in_message:
+            self.more_to_come()
+
+    def _feed(self, data: bytes) -> bytes:
+        """What is to be read once more, by another parser."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as wrong:
             self.send_away(_refusal(wrong))
         except httptools.HttpParserUpgrade as offer:
-            self._decline(data[offer.args[0] :])
-        if self.in_message:
-            self.more_to_come()
+            return self._declined(data[offer.args[0] :])
+        return b""
 
     # The parser's callbacks.
 
@@ -86,7 +93,8 @@ class Lane(Guard):
         self.in_head = False
         if self.transport.is_closing():
             return  # what stands behind a refusal or a last request is not served
-        if self.head_bytes + self.read_bytes > self.terms.limits.header_bytes and self.head_too_large():
+        most = self.terms.limits.header_bytes
+        if self.head_bytes + self.read_bytes > most and self.head_size() > most:
             raise self.headers_too_large()
         parser, url = self.parser, self.url
         version: str = parser.get_http_version()
@@ -108,7 +116,7 @@ class Lane(Guard):
         self.shell.cycle = self.sink = self.mine = sink
         self.pen.begin()
         sink.begin(self.terms.teller.open(place, url, self.headers, sink), self.headers)
-        if self.expects and not sink.response_complete:
+        if self.expects and not old and not sink.response_complete:
             self.pen.write([b"HTTP/1.1 100 Continue\r\n\r\n"])
 
     def _check(self, version: str) -> None:
@@ -141,7 +149,7 @@ class Lane(Guard):
 
     # What is not for the lane.
 
-    def _decline(self, rest: bytes) -> None:
+    def _declined(self, rest: bytes) -> bytes:
         """An offer of another protocol (Java's client offers HTTP/2) is ignored. The parser took what follows for that
         protocol, so a new one reads the request again, without the offer."""
         self.offers = False
@@ -149,9 +157,9 @@ class Lane(Guard):
         head = b"".join([b"%s: %s\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"])
         if method == b"CONNECT":
             self.send_away(InvalidRequest("The request is not valid HTTP."))
-            return
+            return b""
         self.parser = self.shell.parser = parser_for(self)
-        self.data_received(b"%s %s HTTP/%s\r\n%s\r\n%s" % (method, url, version, head, rest))
+        return b"%s %s HTTP/%s\r\n%s\r\n%s" % (method, url, version, head, rest)
 
     def _leave_to_app(self) -> None:
         """uvicorn's own way; what it sets up at a message's begin is made up for here, since few requests need it."""

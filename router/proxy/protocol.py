@@ -36,6 +36,17 @@ class FastLane(HttpToolsProtocol):
         super().connection_made(transport)
         self.lane.begin(transport)
 
+    @property
+    def in_message(self) -> bool:
+        """A request has begun to come."""
+        return self.lane.in_message
+
+    def cut(self) -> None:
+        """End it at once, so that nobody takes what it has of an answer for the whole."""
+        if self.lane.sink is not None:
+            self.lane.sink.cut()
+        self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.lane.lost()
         super().connection_lost(exc)

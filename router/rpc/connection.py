@@ -1,57 +1,60 @@
-"""What all calls of one peer share: the frames' order, the headers' state, the windows of the whole connection."""
+"""What all calls of one peer share: the order of frames, the connection's windows, and what a peer may ask for.
+
+However many frames one read brings, what they allow is used once, after the last of them; and a peer that does not read
+is not read from, so that answers to it do not pile up.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
 from collections.abc import Callable
 from typing import ClassVar
 
-from hpack import Decoder, HPACKError
+from hpack import HPACKError
 
 from router.rpc import frames
-from router.rpc.frames import ACK, END_HEADERS, END_STREAM, HEAD_SIZE, PREFACE, Broken
+from router.rpc.complaints import Complaints
+from router.rpc.frames import ACK, END_STREAM, HEAD_SIZE, PREFACE, Broken
+from router.rpc.heads import MOST_BLOCK, Heads
+from router.rpc.keepalive import watch
 from router.rpc.stream import UNIMPLEMENTED, WINDOW, Call, Stream
-
-log = logging.getLogger("router")
 
 Open = Callable[[str, Stream], Call | None]  # a call by its path; None where there is no such method
 
 MOST_FRAME = 65_536
-MOST_BLOCK = 65_536  # bytes of one request's headers
-MOST_STREAMS = 1_000_000  # a stream lasts as long as its request
-MOST_KNOWN = 1024  # header blocks whose path is remembered
+MOST_STREAMS = 16_384  # a stream lasts as long as its request; an Envoy that needs more opens another connection
 OURS = frames.settings({
     frames.HEADER_TABLE_SIZE: 0,  # then equal headers are equal bytes, and need not be read again
     frames.MAX_STREAMS: MOST_STREAMS, frames.INITIAL_WINDOW: WINDOW, frames.MAX_FRAME: MOST_FRAME,
     frames.MAX_HEADERS: MOST_BLOCK,
 })  # fmt: skip
 GRANT = 1 << 30  # bytes that a peer may send ahead on all streams together
-IDLE, EVERY, TIMES = 20, 5, 3  # seconds: a peer whose machine is gone is noticed, and its calls end
 
 
 class Connection(asyncio.Protocol):
-    """`window`: bytes that the peer takes now; `blocked`: the streams that wait for more."""
+    """window, first_window: bytes that the peer takes now, and on a new stream
+    blocked, narrow: streams that wait for more of the first, and for more of their own
+    """
 
-    def __init__(self, opening: Open, most_message: int, there: set[Connection]) -> None:
+    def __init__(self, opening: Open, most_message: int, there: set[Connection], complaints: Complaints) -> None:
         self._opening, self.most_message, self._there = opening, most_message, there
-        self.window, self.most_frame = frames.DEFAULT_WINDOW, frames.DEFAULT_FRAME
+        self._complaints = complaints
+        self.window = self.first_window = frames.DEFAULT_WINDOW
+        self.most_frame = frames.DEFAULT_FRAME
         self.streams: dict[int, Stream] = {}
-        self.blocked: set[Stream] = set()
-        self._stream_window = frames.DEFAULT_WINDOW
-        self._decoder = Decoder(MOST_BLOCK)
-        self._known: dict[bytes, str] = {}
+        self.blocked: dict[Stream, None] = {}
+        self.narrow: dict[Stream, None] = {}
+        self._widened: dict[Stream, None] = {}  # by this read
+        self._heads = Heads()
         self._buffer = b""
         self._out: list[bytes] = []
         self._reading = self._greeted = self._leaving = False
-        self._block: tuple[int, int, bytes] | None = None  # a request's headers, as far as they have come
         self._last = self._granted = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._there.add(self)
-        _watch(transport.get_extra_info("socket"))
+        watch(transport.get_extra_info("socket"))
         transport.write(OURS + frames.update(0, GRANT - frames.DEFAULT_WINDOW))  # type: ignore[attr-defined]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -63,16 +66,26 @@ class Connection(asyncio.Protocol):
         self._reading = True
         try:
             self._read(self._buffer + data if self._buffer else data)
+            if self._widened or (self.blocked and self.window > 0):
+                self._use_windows()
         except Broken as wrong:
             self._break(wrong.code, str(wrong))
         except HPACKError:
             self._break(frames.COMPRESSION_ERROR, "the headers could not be read")
         except Exception:
-            log.exception("a fault in the picker")
+            self._complaints.say("a fault in the picker", fault=True)
             self._break(frames.INTERNAL_ERROR, "a fault here")
         finally:
             self._reading = False
             self._send()
+
+    def pause_writing(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def put(self, data: bytes) -> None:
         """Send; what comes of one read goes out in one write."""
@@ -89,10 +102,27 @@ class Connection(asyncio.Protocol):
 
     def forget(self, stream: Stream) -> None:
         self.streams.pop(stream.id, None)
-        self.blocked.discard(stream)
+        self.unblock(stream)
         if self._leaving and not self.streams:
             self._send()
             self.transport.close()
+
+    def unblock(self, stream: Stream) -> None:
+        self.blocked.pop(stream, None)
+        self.narrow.pop(stream, None)
+
+    def widened(self, stream: Stream) -> None:
+        """The peer takes more of this stream."""
+        self._widened[stream] = None
+
+    def _use_windows(self) -> None:
+        widened, self._widened = self._widened, {}
+        for stream in widened:
+            stream.flush()
+        for stream in list(self.blocked):
+            if self.window <= 0:
+                return
+            stream.flush()
 
     def _send(self) -> None:
         if self._out:
@@ -101,7 +131,7 @@ class Connection(asyncio.Protocol):
                 self.transport.write(b"".join(out))
 
     def _break(self, code: int, why: str) -> None:
-        log.warning("a peer of the picker broke HTTP/2: %s", why)
+        self._complaints.say(f"a peer of the picker broke HTTP/2: {why}")
         self._out.append(frames.goodbye(self._last, code))
         self._reading = False
         self._send()
@@ -130,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._buffer = data[at:]
 
     def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if self._block is not None and kind != frames.CONTINUATION:
+        if self._heads.open and kind != frames.CONTINUATION:
             raise Broken(frames.PROTOCOL_ERROR, "another frame within a request's headers")
         if kind == frames.DATA:
             self._data(flags, number, payload)
@@ -146,73 +176,54 @@ class Connection(asyncio.Protocol):
             self._granted = 0
         stream = self.streams.get(number)
         if stream is not None:
-            stream.take(frames.unpadded(payload, flags), last=bool(flags & END_STREAM))
+            stream.take(frames.unpadded(payload, flags), len(payload), last=bool(flags & END_STREAM))
         elif number > self._last or not number % 2:
             raise Broken(frames.PROTOCOL_ERROR, "data of a stream that is not open")
 
     def _headers(self, flags: int, number: int, payload: bytes) -> None:
-        payload = frames.unpadded(payload, flags)
-        if flags & frames.PRIORITISED:
-            payload = payload[5:]
-        if not number % 2:
-            raise Broken(frames.PROTOCOL_ERROR, "a stream with a number that no client may give")
-        self._block = flags & END_STREAM, number, payload
-        if flags & END_HEADERS:
-            self._opened()
+        if self._heads.begin(flags, number, payload):
+            self._opened(number)
 
     def _continued(self, flags: int, number: int, payload: bytes) -> None:
-        if self._block is None or self._block[1] != number:
-            raise Broken(frames.PROTOCOL_ERROR, "headers go on that did not begin")
-        self._block = self._block[0], number, self._block[2] + payload
-        if len(self._block[2]) > MOST_BLOCK:
-            raise Broken(frames.ENHANCE_YOUR_CALM, "a request's headers are too large")
-        if flags & END_HEADERS:
-            self._opened()
+        if self._heads.go_on(flags, number, payload):
+            self._opened(number)
 
-    def _opened(self) -> None:
-        assert self._block is not None
-        (ends, number, block), self._block = self._block, None
-        path = self._path_in(block)
+    def _opened(self, number: int) -> None:
+        path = self._heads.path()
         stream = self.streams.get(number)
         if stream is not None:  # a client's trailers
-            stream.take(b"", last=True)
+            stream.take(b"", 0, last=True)
             return
         if number <= self._last:
             return  # trailers of a call that is over
         self._last = number
-        stream = self.streams[number] = Stream(self, number, self._stream_window)
+        if len(self.streams) >= MOST_STREAMS:
+            self._out.append(frames.reset(number, frames.REFUSED_STREAM))
+            return
+        stream = self.streams[number] = Stream(self, number)
         call = stream.call = None if self._leaving else self._opening(path, stream)
-        stream.heard_all = bool(ends)
+        stream.heard_all = self._heads.ends
         if call is None:
             stream.end(UNIMPLEMENTED, "there is no such method")
-        elif ends:
+        elif stream.heard_all:
             call.half_closed()
-
-    def _path_in(self, block: bytes) -> str:
-        """The headers must be read even where nobody wants them, unless nothing is remembered of them."""
-        stateless = self._decoder.header_table_size == 0
-        known = self._known.get(block) if stateless else None
-        if known is None:
-            headers = {bytes(name): bytes(value) for name, value in self._decoder.decode(block, raw=True)}
-            known = headers.get(b":path", b"").decode("latin-1")
-            if stateless and len(self._known) < MOST_KNOWN:
-                self._known[block] = known
-        return known
 
     def _reset(self, flags: int, number: int, payload: bytes) -> None:
         if number in self.streams:
             self.streams[number].close()
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
+        before = self.first_window
         for name, value in frames.read_settings(payload):
             if name == frames.INITIAL_WINDOW:
                 if value > frames.MOST_WINDOW:
                     raise Broken(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31-1")
-                by, self._stream_window = value - self._stream_window, value
-                for stream in list(self.streams.values()):
-                    stream.widen(by)
+                self.first_window = value
             elif name == frames.MAX_FRAME:
-                self.most_frame = min(value, MOST_FRAME)
+                self.most_frame = min(max(value, frames.DEFAULT_FRAME), MOST_FRAME)
+        if self.first_window > before and self.narrow:
+            self._widened.update(self.narrow)
+            self.narrow.clear()
         if not flags & ACK:
             self._out.append(frames.frame(frames.SETTINGS, ACK, 0))
 
@@ -220,7 +231,7 @@ class Connection(asyncio.Protocol):
         if not flags & ACK:
             self._out.append(frames.frame(frames.PING, ACK, 0, payload))
 
-    def _widened(self, flags: int, number: int, payload: bytes) -> None:
+    def _window_update(self, flags: int, number: int, payload: bytes) -> None:
         by = frames.word(payload)
         if number:
             if number in self.streams:
@@ -229,22 +240,9 @@ class Connection(asyncio.Protocol):
         self.window += by
         if self.window > frames.MOST_WINDOW:
             raise Broken(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31-1")
-        for stream in list(self.blocked):
-            stream.flush()
 
     # A priority or a farewell asks for nothing, and what is unknown is to be ignored.
     _STEPS: ClassVar[dict[int, Callable[[Connection, int, int, bytes], None]]] = {
         frames.HEADERS: _headers, frames.CONTINUATION: _continued, frames.RST_STREAM: _reset,
-        frames.SETTINGS: _settings, frames.PING: _ping, frames.WINDOW_UPDATE: _widened,
+        frames.SETTINGS: _settings, frames.PING: _ping, frames.WINDOW_UPDATE: _window_update,
     }  # fmt: skip
-
-
-def _watch(connection: socket.socket | None) -> None:
-    """The kernel asks a silent peer whether it is there."""
-    if connection is None or connection.family == socket.AF_UNIX:
-        return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", EVERY), ("TCP_KEEPCNT", TIMES)):
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

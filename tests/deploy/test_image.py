@@ -34,10 +34,27 @@ def test_packages_come_from_hashed_locks_only() -> None:
         assert "--require-hashes -r" in install or ("--no-deps" in install and "--no-index" in install)
 
 
+def pins(lock: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", lock.read_text(), re.MULTILINE))
+
+
 def test_the_build_lock_holds_every_build_requirement() -> None:
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    locked = re.findall(r"^([\w-]+)==", (DEPLOY / "build.lock").read_text(), re.MULTILINE)
-    assert {re.split(r"[^\w-]", name)[0] for name in wanted} <= set(locked)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    compiling = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["mypyc"]["dependencies"]
+    wanted = [*project["build-system"]["requires"], *compiling]
+    assert {re.split(r"[^\w-]", name)[0] for name in wanted} <= set(pins(DEPLOY / "build.lock"))
+
+
+def test_the_image_is_built_with_the_versions_that_the_tests_compile_with() -> None:
+    assert pins(DEPLOY / "build.lock").items() <= pins(ROOT / "requirements-dev.lock").items()
+
+
+def test_the_compiler_works_in_the_first_stage_and_stays_there() -> None:
+    first, last = "\n".join(STEPS).split("\nFROM ")
+    assert "apt-get install -y --no-install-recommends gcc libc6-dev" in first
+    assert "HATCH_BUILD_HOOK_ENABLE_MYPYC=1 /build/bin/pip wheel" in first
+    assert "apt-get" not in last
+    assert re.findall(r"COPY --from=\S+ (\S+)", last) == ["/app"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)

@@ -146,6 +146,19 @@ def test_a_program_runs_without_rights_on_a_read_only_file_system(stack: Stack, 
         stack.execute(service, "touch", "/app/written")
 
 
+def test_the_path_of_a_request_is_compiled_in_the_process_that_serves(stack: Stack) -> None:
+    file = stack.execute("gateway", "python", "-c", "import router.journey; print(router.journey.__file__)")
+    assert file.endswith(".so")
+    assert file in stack.execute("gateway", "cat", "/proc/1/maps")
+    assert stack.execute("gateway", "prefix-router", "--version").endswith("(compiled)")
+    assert stack.chat("Good evening.").headers["x-router-worker"] in SERVICES
+
+
+def test_no_compiler_is_in_the_image(stack: Stack) -> None:
+    wanted = "import shutil; print([name for name in ('cc', 'gcc', 'as', 'ld', 'mypyc') if shutil.which(name)])"
+    assert stack.execute("gateway", "python", "-c", wanted) == "[]"
+
+
 def test_the_admin_api_asks_for_the_token_of_the_environment(stack: Stack) -> None:
     assert httpx.get(f"{stack.gateway}/admin/workers", timeout=10).status_code in {401, 403}
     wrong = {"authorization": "Bearer change-me"}

@@ -25,6 +25,11 @@ def test_it_is_off_unless_asked_for() -> None:
     assert HOOK["mypyc"]["enable-by-default"] is False
 
 
+def test_the_compiler_sees_the_packages_that_are_imported() -> None:
+    """One of the unknown would have no metaclass for it, and a class below such a one could not be made."""
+    assert HOOK["mypyc"]["require-runtime-dependencies"] is True
+
+
 @pytest.mark.parametrize("path", FILES)
 def test_a_module_is_there_and_its_classes_are_plain(path: str) -> None:
     """What stands below another library's class has its fields in a dictionary, compiled or not."""

@@ -315,6 +315,26 @@ def test_a_connection_that_has_not_asked_yet_is_heard_when_no_new_ones_are_taken
         assert program.process.wait(timeout=20) == 0
 
 
+def test_a_kept_connection_whose_next_request_has_begun_is_heard_too() -> None:
+    asked = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s"
+    body = json.dumps({**BODY, "stream": False, "max_tokens": 1}).encode()
+    whole = asked % (len(body), body)
+    with slow() as program:
+        host, port = program.url.removeprefix("http://").split(":")
+        stream = Streaming(program.url)
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(whole)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+            connection.sendall(whole[:40])
+            until(lambda: status(program.url + "/healthz") == 200)  # what was sent before has come by now
+            program.process.send_signal(signal.SIGTERM)
+            until(lambda: _refuses(program.url))
+            connection.sendall(whole[40:])
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert stream.end()
+        assert program.process.wait(timeout=20) == 0
+
+
 def test_within_the_grace_every_answer_is_its_connections_last() -> None:
     with slow(**{"shutdown.grace_seconds": 30}) as program, httpx.Client(trust_env=False, timeout=20) as client:
         plain = {**BODY, "stream": False, "max_tokens": 1}

@@ -207,6 +207,11 @@ BREAKS = {
     "upgrades": Answer(
         raw=b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhello", keep_alive=False
     ),
+    "hides an answer in an interim one": Answer(
+        raw=b"HTTP/1.1 199 x\r\ntransfer-encoding: chunked\r\n\r\n2c\r\n"
+        b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nFORGED\r\n0\r\n\r\n",
+        keep_alive=False,
+    ),
     "declares two lengths": Answer(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!"),
     "declares a length and chunks": Answer(
         raw=b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"

@@ -7,6 +7,7 @@ from typing import Any
 from hpack import Decoder, Encoder
 
 from router.rpc import frames
+from router.rpc.complaints import Complaints
 from router.rpc.connection import Connection
 from router.rpc.stream import Stream
 
@@ -36,6 +37,7 @@ class Wire:
     def __init__(self) -> None:
         self.data = b""
         self.closed = False
+        self.reading = True
 
     def get_extra_info(self, name: str) -> None:
         return None
@@ -49,13 +51,19 @@ class Wire:
     def close(self) -> None:
         self.closed = True
 
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
 
 class Peer:
     def __init__(self, *, most_message: int = 1 << 20, greet: bool = True) -> None:
         self.calls: list[Noted] = []
         self.there: set[Connection] = set()
         self.wire, self.encoder, self.decoder = Wire(), Encoder(), Decoder()
-        self.connection = Connection(self._open, most_message, self.there)
+        self.connection = Connection(self._open, most_message, self.there, Complaints(lambda: 0.0))
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
         if greet:
             self.send(frames.PREFACE + frames.settings({}))

@@ -18,11 +18,12 @@ def crowd(there: Any, most: int) -> Crowd:
     return made
 
 
-def kept(*, idle: bool) -> Any:
+def kept(*, idle: bool, asking: bool = False) -> Any:
     """A connection as uvicorn has it; `told` is whether it was closed."""
     told: list[str] = []
     transport = SimpleNamespace(close=lambda: told.append("closed"))
-    return SimpleNamespace(cycle=SimpleNamespace(response_complete=idle), transport=transport, told=told)
+    cycle = SimpleNamespace(response_complete=idle)
+    return SimpleNamespace(cycle=cycle, transport=transport, told=told, in_message=asking)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +54,13 @@ async def test_those_that_are_coming_in_count_too() -> None:
 
 
 async def test_a_kept_and_idle_connection_makes_room_and_a_busy_one_does_not() -> None:
-    busy, idle = kept(idle=False), kept(idle=True)
-    waiting = asyncio.create_task(crowd([busy, idle], 2).place())
+    busy, asking, idle = kept(idle=False), kept(idle=True, asking=True), kept(idle=True)
+    waiting = asyncio.create_task(crowd([busy, asking, idle], 3).place())
     await asyncio.sleep(0.05)
     waiting.cancel()
     assert idle.told
     assert not busy.told
+    assert not asking.told
 
 
 def test_the_limit_is_raised_as_far_as_it_may_be() -> None:

@@ -194,3 +194,19 @@ def test_uvicorns_event_means_nothing_while_the_client_is_there() -> None:
     sink.message_event.set()
     assert story.told == ["begin", "complete"]
     assert not sink.response_complete
+
+
+@pytest.mark.parametrize(("old", "reset"), [(True, True), (False, False)])
+def test_a_connection_that_ends_under_an_answer_without_an_end_is_reset(old: bool, reset: bool) -> None:
+    sink, lane, _ = sink_of(old=old)
+    sink.head(200, [], None)
+    sink.cut()
+    assert (b"<reset on close>" in lane.transport.written) is reset
+
+
+def test_one_that_ends_after_it_is_not() -> None:
+    sink, lane, _ = sink_of(old=True)
+    sink.head(200, [], None)
+    sink.end()
+    sink.cut()
+    assert b"<reset on close>" not in lane.transport.written

@@ -17,6 +17,7 @@ from router.proxy.fast_sink import FastSink
 from router.proxy.protocol import FastLane, lane_for
 from router.proxy.sweep import ClientLimits, Sweep
 from tests.support.client import CHAT, HELLO, get, post
+from tests.support.gateway import eventually
 
 
 class Story:
@@ -306,3 +307,36 @@ async def test_an_offer_of_another_protocol_is_ignored(desk: Desk) -> None:
     assert desk.story.body == HELLO
     assert not [name for name, _ in desk.story.headers if name == b"upgrade"]
     assert desk.story.told == ["begin", "complete"]
+
+
+async def test_many_offers_in_one_read_are_all_ignored_one_after_the_other(desk: Desk) -> None:
+    """Each is read anew: as deep as there are offers would be too deep."""
+    offer = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    desk.hears(offer * 3000 + b"GET /healthz HTTP/1.1\r\nHo")
+    await eventually(lambda: len(desk.left_to_app) == 3000, within=60.0)
+    assert desk.refused == []
+
+
+async def test_who_was_refused_and_sends_on_what_is_no_http_is_told_once(desk: Desk) -> None:
+    desk.hears(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+    sink = desk.lane.lane.sink
+    assert sink is not None
+    sink.head(401, [], 0)
+    sink.end()
+    desk.hears(b"-1\r\n\r\n")
+    assert desk.transport.written.count(b"HTTP/1.1 ") == 1
+    assert desk.transport.state == "closing"
+    assert desk.refused == []
+
+
+async def test_a_client_of_the_old_version_is_not_asked_to_go_on(desk: Desk) -> None:
+    desk.hears(b"POST /v1/chat/completions HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+    assert desk.transport.written == b""
+
+
+async def test_a_connection_tells_whether_it_has_begun_to_ask(desk: Desk) -> None:
+    """At a stop it is heard; and it makes no room for others."""
+    desk.hears(post())
+    assert not desk.lane.in_message
+    desk.hears(post()[:20])
+    assert desk.lane.in_message

@@ -1,6 +1,7 @@
 """The ledger and the table: what is charged in one process is seen by the other."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from router.core.fleet import Fleet
@@ -23,7 +24,7 @@ class Two:
         self.sides = [
             LoadSharing(
                 Row(memory, at, 2), self.fleets[at], lambda: self.now,
-                lambda at=at: self._hears(at), lambda at=at: self._limits(at),
+                partial(self._hears, at), partial(self._limits, at),
             )
             for at in range(2)
         ]  # fmt: skip
