@@ -1,17 +1,19 @@
 """docker-compose.yml brought up by a real engine: it serves, Prometheus sees it, and a frozen worker is survived."""
 
 import contextlib
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
 
-from tests.support.deployment import COMPOSE_FILE, alerts, compose, panel_queries
+from tests.support.deployment import COMPOSE_FILE, ROOT, alerts, compose, panel_queries
 from tests.support.docker import Engine, add_prometheus_image, add_python_image, running_engine
 
 pytestmark = [
@@ -49,9 +51,10 @@ class Stack:
         engine.environment["GATEWAY_PORT"], engine.environment["PROMETHEUS_PORT"] = map(str, ports)
         engine.environment["PREFIX_ROUTER_ADMIN_TOKEN"] = TOKEN
         self.override = engine.home / "override.yml"
+        context = str(copied_context(engine.home))
         built = [name for name, service in SERVICES.items() if "build" in service]
         # The engine may not change the host's firewall, so only the host's own network leads a build to its packages.
-        builds = {name: {"build": {"network": "host"}} for name in built}
+        builds = {name: {"build": {"network": "host", "context": context}} for name in built}
         self.override.write_text(yaml.safe_dump({"services": builds}))
 
     def compose(self, *arguments: str) -> str:
@@ -91,6 +94,20 @@ class Stack:
         answer = httpx.get(f"{self.prometheus}/api/v1/{path}", params=parameters, timeout=10).json()
         assert answer["status"] == "success", f"{parameters}: {answer}"
         return answer["data"]
+
+
+def copied_context(home: Path) -> Path:
+    """What travels to the builder, as it is now: were a file edited between two builds, the next would compile anew."""
+    context = home / "context"
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in [".dockerignore", "deploy/Dockerfile", *sent]:
+        source, target = ROOT / name, context / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    return context
 
 
 def free_ports(count: int) -> list[int]:
