@@ -10,11 +10,14 @@ from typing import Any
 import grpc
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
+from hpack import Encoder
 
 from router.core.health import DOWN
 from router.layers import load
+from router.picker import messages
 from router.picking import CHECK, EXT_PROC, PROCESS, PickerServer, serve_picks
 from router.reload import SettingsSource
+from router.rpc import frames
 from router.server import uvicorn_config
 from router.wiring import Gateway
 from tests.support.client import HELLO
@@ -23,11 +26,14 @@ from tests.support.gateway import eventually
 from tests.support.talks import request_body, request_head, response_head
 
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
+MOST_SENT = 64 << 20  # bytes; what the sockets' own buffers take is less
 
 
 class Stage:
-    def __init__(self, server: PickerServer, gateway: Gateway, channel: Any) -> None:
-        self.server, self.gateway, self.channel = server, gateway, channel
+    def __init__(
+        self, server: PickerServer, gateway: Gateway, channel: Any, task: asyncio.Task[None], port: int
+    ) -> None:
+        self.server, self.gateway, self.channel, self.task, self.port = server, gateway, channel, task, port
         self.house = gateway.house
 
     def stream(self) -> Any:
@@ -61,7 +67,7 @@ async def stage(*, well: bool = True, **settings: Any) -> AsyncIterator[Stage]:
         ready(gateway.fleet)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
         try:
-            yield Stage(server, gateway, channel)
+            yield Stage(server, gateway, channel, task, ports[0])
         finally:
             if not server.ending:
                 server.handle_exit(signal.SIGTERM, None)
@@ -72,6 +78,18 @@ async def placed(stream: Any) -> list[Any]:
     await stream.write(request_head())
     await stream.write(request_body(HELLO))
     return [await stream.read(), await stream.read()]
+
+
+async def by_hand(on: Stage, *narrow: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection without a client's care, with one request on it; `narrow`: settings that are 0."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", on.port)
+    block = Encoder().encode([(":method", "POST"), (":scheme", "http"), (":path", PROCESS), (":authority", "x")])
+    writer.write(frames.PREFACE + frames.settings(dict.fromkeys(narrow, 0)))
+    writer.write(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
+    for message in (request_head(), request_body(HELLO)):
+        writer.write(frames.frame(frames.DATA, 0, 1, frames.message(message.SerializeToString())))
+    await writer.drain()
+    return reader, writer
 
 
 async def test_a_request_is_placed_and_its_lease_lasts_as_long_as_the_stream() -> None:
@@ -118,10 +136,74 @@ async def test_a_message_that_is_none_ends_its_stream_alone(caplog: pytest.LogCa
         await placed(well)
         bad = on.channel.stream_stream(PROCESS)()
         await bad.write(b"\xff\xff\xff")
-        assert await bad.code() is grpc.StatusCode.INTERNAL
+        assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
         await well.write(response_head())
         assert (await well.read()).WhichOneof("response") == "response_headers"
+        assert "bytes that are no message" in caplog.text
+
+
+async def test_what_comes_out_of_turn_or_is_malformed_is_refused_without_filling_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with stage() as on:
+        caplog.clear()
+        heads = [request_head("/a", "POST", header) for header in (("", "x"), ("content-length", "abc"))]
+        for message in (request_body(), *heads):
+            stream = on.stream()
+            await stream.write(message)
+            assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+        for message in (request_head(), request_body(HELLO), response_head("abc")):  # type: ignore[arg-type]
+            stream = on.stream()
+            await placed(stream)
+            await stream.write(message)
+            assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+            await eventually(lambda: on.in_flight() == 0)
+        told = [record for record in caplog.records if "picker" in record.message]
+        assert len(told) == 1
+        assert not told[0].exc_info
+
+
+async def test_a_fault_of_ours_ends_its_stream_and_gives_its_lease_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage() as on:
+        stream = on.stream()
+        await placed(stream)
+
+        def fails(_: Any) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(messages, "answer_of", fails)
+        await stream.write(response_head())
+        assert await stream.code() is grpc.StatusCode.INTERNAL
         assert "a fault in the picker" in caplog.text
+        await eventually(lambda: on.in_flight() == 0)
+
+
+async def test_a_peer_that_takes_nothing_keeps_no_lease_after_a_fault_of_its_own() -> None:
+    async with stage() as on:
+        _, writer = await by_hand(on, frames.INITIAL_WINDOW)
+        await eventually(lambda: on.in_flight() == 1)
+        writer.write(frames.frame(frames.DATA, 0, 1, frames.message(b"\xff\xff")))
+        await eventually(lambda: on.in_flight() == 0)
+        writer.close()
+
+
+async def test_a_peer_that_does_not_read_is_not_read_from_for_ever() -> None:
+    async with stage() as on:
+        _, writer = await by_hand(on)
+        pings = frames.frame(frames.PING, 0, 0, b"12345678") * 40_000
+        sent = 0
+        while sent < MOST_SENT:
+            writer.write(pings)
+            sent += len(pings)
+            try:
+                await asyncio.wait_for(writer.drain(), 2)
+            except TimeoutError:
+                break
+        assert sent < MOST_SENT
+        assert await on.check(EXT_PROC) == SERVING
+        writer.transport.abort()
 
 
 async def test_a_large_body_goes_there_and_back() -> None:
@@ -190,6 +272,20 @@ async def test_at_its_end_none_outlasts_the_time_for_it() -> None:
         on.server.handle_exit(signal.SIGTERM, None)
         assert await stream.code() is grpc.StatusCode.OK
         await eventually(lambda: on.in_flight() == 0)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+async def test_at_its_end_a_peer_that_takes_nothing_cannot_keep_it(twice: bool) -> None:
+    seconds = 3600 if twice else 0.2
+    async with stage(shutdown={"grace_seconds": 0, "drain_seconds": seconds}) as on:
+        _, writer = await by_hand(on, frames.INITIAL_WINDOW)
+        await eventually(lambda: on.in_flight() == 1)
+        on.server.handle_exit(signal.SIGTERM, None)
+        if twice:
+            on.server.handle_exit(signal.SIGTERM, None)
+        await asyncio.wait_for(on.task, 30)
+        assert on.in_flight() == 0
+        writer.close()
 
 
 @pytest.mark.parametrize("name", ["port", "http_port"])

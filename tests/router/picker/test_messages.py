@@ -4,7 +4,17 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
 from router.picker import messages
-from router.picker.messages import BUFFERED, ENDPOINT, FULL_DUPLEX, MOST_PIECE, NONE, Order, pieces, read_message
+from router.picker.messages import (
+    BUFFERED,
+    ENDPOINT,
+    FULL_DUPLEX,
+    MOST_PIECE,
+    NONE,
+    Malformed,
+    Order,
+    pieces,
+    read_message,
+)
 from tests.support.talks import request_head, response_head
 
 read = ProcessingResponse.FromString
@@ -79,5 +89,19 @@ def test_a_subset_may_be_a_list_or_a_text() -> None:
 
 
 def test_bytes_that_are_no_message_are_an_error() -> None:
-    with pytest.raises(Exception, match="parsing"):
+    with pytest.raises(Malformed):
         read_message(b"\xff\xff\xff")
+
+
+@pytest.mark.parametrize("header", [("", "x"), ("content-length", "abc"), ("content-length", "9" * 5000)])
+def test_a_header_that_http_knows_not_is_an_error(header: tuple[str, str]) -> None:
+    with pytest.raises(Malformed):
+        messages.headers_of(request_head("/a", "POST", header).request_headers)
+
+
+@pytest.mark.parametrize("status", ["abc", "", "0", "-1", "20", "9" * 5000])
+def test_a_response_without_a_status_is_an_error(status: str) -> None:
+    message = response_head()
+    message.response_headers.headers.headers[0].raw_value = status.encode()
+    with pytest.raises(Malformed):
+        messages.answer_of(message)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.picker.messages import BUFFERED, FULL_DUPLEX, MOST_PIECE, NONE, STREAMED
+from router.picker.messages import BUFFERED, FULL_DUPLEX, MOST_PIECE, NONE, STREAMED, Malformed
 from tests.support.client import HELLO
 from tests.support.talks import (
     EVENTS,
@@ -180,3 +180,58 @@ async def test_an_empty_stream_and_unknown_messages_are_nothing() -> None:
     counter.talk().talk.over()
     heard = counter.talk().hear(type(request_head())())
     assert heard.answers == []
+
+
+OUT_OF_TURN = {
+    "a second head": [request_head(), request_body(), request_head()],
+    "a second head before the body": [request_head(), request_head()],
+    "a body after its end": [request_head(), request_body(), request_body()],
+    "a second body that envoy kept": [request_head(request=BUFFERED), request_body(end=False), request_body()],
+    "a body after its trailers": [
+        request_head(),
+        request_body(end=False),
+        trailers("request_trailers"),
+        request_body(),
+    ],
+    "a body after a head that was all": [request_head("/v1/models", "GET", end=True), request_body()],
+    "a body that nobody reads, after its end": [request_head("/v1/files"), request_body(), request_body()],
+    "trailers twice": [request_head(), request_body(), trailers("request_trailers"), trailers("request_trailers")],
+    "a second response": [request_head(), request_body(), response_head(), response_head()],
+    "a body without a head": [request_body()],
+    "trailers without a head": [trailers("request_trailers")],
+}
+
+
+@pytest.mark.parametrize("told", OUT_OF_TURN.values(), ids=OUT_OF_TURN)
+async def test_what_comes_out_of_turn_ends_the_stream_and_what_was_taken_goes_back(told: list[object]) -> None:
+    counter = Counter()
+    heard = counter.talk().hear(*told[:-1])
+    assert sum(seat.load.in_flight for seat in counter.seats) <= 1
+    with pytest.raises(Malformed):
+        heard.hear(told[-1])
+    heard.talk.over()
+    assert counter.at_rest()
+
+
+async def test_trailers_of_a_request_that_waits_its_turn_do_not_place_it_twice() -> None:
+    counter = Counter(1, limits={"worker_in_flight": 1})
+    first = counter.picked()
+    waits = counter.talk().hear(request_head(request=BUFFERED), request_body(), trailers("request_trailers"))
+    assert len(counter.house.room) == 1
+    first.hear(response_head()).talk.over()
+    counter.house.pump()
+    assert waits.kinds == ["request_headers", "request_body", "request_trailers"]
+    assert [seat.load.in_flight for seat in counter.seats] == [1]
+    waits.talk.over()
+    assert counter.at_rest()
+
+
+@pytest.mark.parametrize("mode", [FULL_DUPLEX, STREAMED])
+async def test_a_body_that_nobody_reads_has_the_limit_of_any(mode: int) -> None:
+    counter = Counter(limits={"body_bytes": 20})
+    heard = counter.talk().hear(request_head("/v1/files", request=mode), request_body(b"x" * 15, end=False))
+    heard.hear(request_body(b"x" * 15, end=False))
+    assert heard.refusal.status.code == 413
+    heard.talk.over()
+    assert counter.finished.status == 413
+    assert counter.at_rest()

@@ -3,7 +3,9 @@
 import pytest
 
 from router.rpc import frames
+from router.rpc.connection import MOST_STREAMS
 from router.rpc.frames import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS
+from router.rpc.stream import Stream
 from tests.support.peers import PATH, Peer
 
 
@@ -27,7 +29,7 @@ def test_headers_that_a_table_remembers_are_read_too() -> None:
     peer = Peer(greet=False)
     peer.send(PREFACE, frames.settings({}), peer.head(1), peer.head(3))
     assert [call.path for call in peer.calls] == [PATH] * 2
-    assert peer.connection._known == {}
+    assert peer.connection._heads._known == {}
 
 
 def test_headers_may_come_in_several_frames_padded_and_with_a_priority() -> None:
@@ -145,3 +147,88 @@ def test_a_stream_that_is_over_may_still_be_reset() -> None:
     peer.send(frames.reset(1, frames.CANCEL), peer.data(1, b"late"))
     assert not peer.wire.closed
     assert RST_STREAM not in peer.kinds()
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Stream]:
+    """The streams that were looked at for what they may send, each time anew."""
+    found: list[Stream] = []
+    flush = Stream.flush
+
+    def looked_at(stream: Stream) -> None:
+        found.append(stream)
+        flush(stream)
+
+    monkeypatch.setattr(Stream, "flush", looked_at)
+    return found
+
+
+def waiting(peer: Peer, count: int) -> None:
+    """So many streams with something to send."""
+    for at in range(count):
+        peer.call(2 * at + 1).stream.send(b"x" * 100)
+    peer.frames()
+
+
+def test_however_often_the_first_window_changes_its_last_value_counts_and_once(flushed: list[Stream]) -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    waiting(peer, 20)
+    flushed.clear()
+    values = b"".join(frames.settings({frames.INITIAL_WINDOW: at % 2})[9:] for at in range(5000))
+    peer.send(frames.frame(SETTINGS, 0, 0, values), frames.frame(SETTINGS, 0, 0, values))
+    assert len(flushed) == 20
+    assert sum(len(payload) for kind, _, _, payload in peer.frames() if kind == DATA) == 20
+
+
+def test_however_often_the_windows_widen_in_one_read_they_are_used_once(flushed: list[Stream]) -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    waiting(peer, 20)
+    flushed.clear()
+    peer.send(frames.update(0, 1) * 1000, frames.update(1, 1) * 30)
+    assert len(flushed) == 1
+    assert sum(len(payload) for kind, _, _, payload in peer.frames() if kind == DATA) == 30
+
+
+def test_streams_that_wait_for_the_connection_s_window_are_looked_at_as_far_as_it_goes(flushed: list[Stream]) -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 1 << 20}))
+    peer.call(1).stream.send(b"x" * frames.DEFAULT_WINDOW)
+    for at in range(1, 20):
+        peer.call(2 * at + 1).stream.send(b"x" * 95)
+    peer.frames()
+    flushed.clear()
+    peer.send(frames.update(0, 1) * 105)
+    assert len(flushed) == 2
+    assert [(number, len(payload)) for kind, _, number, payload in peer.frames() if kind == DATA] == [(1, 5), (3, 100)]
+
+
+def test_a_stream_too_many_is_refused_and_the_others_go_on() -> None:
+    peer = Peer()
+    peer.send(*(peer.head(2 * at + 1) for at in range(MOST_STREAMS + 1)))
+    assert len(peer.calls) == MOST_STREAMS
+    [refusal] = peer.frames()
+    assert refusal == (RST_STREAM, 0, 2 * MOST_STREAMS + 1, frames.reset(0, frames.REFUSED_STREAM)[9:])
+    peer.calls[0].stream.end()
+    peer.send(peer.head(2 * MOST_STREAMS + 3))
+    assert len(peer.calls) == MOST_STREAMS + 1
+
+
+def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    peer = Peer()
+    peer.connection.pause_writing()
+    assert not peer.wire.reading
+    peer.connection.resume_writing()
+    assert peer.wire.reading
+    peer.wire.close()
+    peer.connection.pause_writing()
+    assert peer.wire.reading
+
+
+def test_peers_that_break_the_protocol_leave_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer()
+    for _ in range(5):
+        peer.send(frames.frame(DATA, 0, 9, b"x"))
+    assert len(caplog.messages) == 1
+    assert not caplog.records[0].exc_info

@@ -5,7 +5,7 @@ import pytest
 from router.rpc import frames
 from router.rpc.frames import DATA, HEADERS, RST_STREAM, WINDOW_UPDATE
 from router.rpc.stream import WINDOW
-from tests.support.peers import Peer
+from tests.support.peers import Noted, Peer
 
 
 def test_messages_come_whole_whatever_frames_they_come_in() -> None:
@@ -111,3 +111,106 @@ def test_a_window_may_not_grow_without_end() -> None:
     peer.call()
     peer.send(frames.update(1, frames.MOST_WINDOW))
     assert peer.wire.closed
+
+
+def echoing(peer: Peer) -> Noted:
+    call = peer.call()
+    call.message = call.stream.send  # type: ignore[method-assign]
+    return call
+
+
+def test_a_peer_that_does_not_take_what_comes_back_is_given_no_more_room() -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    call = echoing(peer)
+    piece = peer.data(1, b"x" * 50_000)
+    for _ in range(WINDOW // 50_009):
+        peer.send(piece)
+    assert (WINDOW_UPDATE, 1) not in [(kind, number) for kind, _, number, _ in peer.frames()]
+    waiting = sum(map(len, call.stream.backlog))
+    assert WINDOW // 2 < waiting <= WINDOW
+    peer.send(frames.settings({frames.INITIAL_WINDOW: WINDOW}), frames.update(0, WINDOW))
+    got = peer.frames()
+    assert sum(len(payload) for kind, _, _, payload in got if kind == DATA) == waiting
+    [room] = [frames.word(payload) for kind, _, number, payload in got if (kind, number) == (WINDOW_UPDATE, 1)]
+    assert room == waiting
+
+
+def test_a_peer_that_sends_without_room_loses_its_stream_and_no_other() -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    call = echoing(peer)
+    other = peer.call(3)
+    peer.frames()
+    for _ in range(WINDOW // 50_005 + 1):
+        peer.send(peer.data(1, b"x" * 50_000))
+    assert peer.frames()[-1] == (RST_STREAM, 0, 1, frames.reset(0, frames.FLOW_CONTROL_ERROR)[9:])
+    assert call.told == ["over"]
+    peer.send(peer.data(3, b"hello"))
+    assert other.told == [b"hello"]
+
+
+def test_what_comes_after_the_end_is_not_kept() -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    call = peer.call()
+    call.stream.send(b"an answer")
+    peer.send(frames.frame(DATA, 0, 1, b"\x01\0\0\0\x05hello"))
+    stream = call.stream
+    for _ in range(10):
+        peer.send(frames.frame(DATA, 0, 1, b"x" * 60_000))
+        assert not stream._buffer
+    for _ in range(10):
+        peer.send(frames.frame(DATA, 0, 1, b"x" * 60_000))
+    assert call.told == ["over"]
+    assert peer.connection.streams == {}
+
+
+def test_data_after_the_peer_s_own_end_resets_its_stream() -> None:
+    peer = Peer()
+    call = peer.call()
+    peer.send(peer.data(1, b"hello", end=True), peer.data(1, b"more"))
+    assert peer.frames()[-1] == (RST_STREAM, 0, 1, frames.reset(0, frames.STREAM_CLOSED)[9:])
+    assert call.told == [b"hello", "half closed", "over"]
+
+
+def test_padding_is_room_too() -> None:
+    peer = Peer()
+    call = peer.call()
+    padded = frames.frame(DATA, frames.PADDED, 1, b"\xff" + frames.message(b"x") + bytes(255))
+    sent = 0
+    for _ in range(2 * WINDOW // (len(padded) - 9)):
+        peer.send(padded)
+        sent += len(padded) - 9
+    room = sum(
+        frames.word(payload) for kind, _, number, payload in peer.frames() if (kind, number) == (WINDOW_UPDATE, 1)
+    )
+    assert sent - room <= WINDOW // 2 + len(padded)
+    assert len(call.told) == 2 * WINDOW // (len(padded) - 9)
+
+
+def test_a_message_goes_out_whole_however_little_the_peer_takes_at_once() -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    call = peer.call()
+    for body in (b"one message", b"and another"):
+        call.stream.send(body)
+    call.stream.end()
+    got = b""
+    while not call.told:
+        peer.send(frames.update(1, 3))
+        got += b"".join(payload for kind, _, _, payload in peer.frames() if kind == DATA)
+    assert got == frames.message(b"one message") + frames.message(b"and another")
+
+
+def test_a_call_can_be_ended_though_the_peer_takes_nothing() -> None:
+    peer = Peer()
+    peer.send(frames.settings({frames.INITIAL_WINDOW: 0}))
+    call = peer.call()
+    call.stream.send(b"an answer")
+    call.stream.end()
+    assert call.told == []
+    call.stream.abort()
+    call.stream.abort()
+    assert call.told == ["over"]
+    assert [kind for kind, *_ in peer.frames()][-1] == RST_STREAM
