@@ -1,16 +1,13 @@
 """What is asked of a policy and what it answers, what a worker says it did, and what a prompt is known by.
 
 Plain classes, made and read several times a request: where the path of a request is compiled, theirs are the cheapest
-fields there are. Whoever holds one may keep it: only an `Ask` changes, and only where it says so.
+fields there are. Whoever holds one may keep it: all fields but an `Ask`'s are final, which the type checker holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-
-NOBODY: Final[Mapping[str, float]] = {}
-NOTHING: Final[list[int]] = []
 
 
 class Fingerprint:
@@ -25,11 +22,11 @@ class Fingerprint:
     def __init__(
         self, depths: tuple[int, ...], hashes: list[int], whole: int, tokens: float, bytes_a_token: float = 4.0
     ) -> None:
-        self.depths = depths
-        self.hashes = hashes
-        self.whole = whole
-        self.tokens = tokens
-        self.bytes_a_token = bytes_a_token
+        self.depths: Final = depths
+        self.hashes: Final = hashes
+        self.whole: Final = whole
+        self.tokens: Final = tokens
+        self.bytes_a_token: Final = bytes_a_token
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fingerprint) and self._all() == other._all()
@@ -47,9 +44,9 @@ class Key:
     __slots__ = ("depth", "hot_depth", "value")
 
     def __init__(self, value: int, depth: int, hot_depth: int) -> None:
-        self.value = value
-        self.depth = depth
-        self.hot_depth = hot_depth
+        self.value: Final = value
+        self.depth: Final = depth
+        self.hot_depth: Final = hot_depth
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self._all() == other._all()
@@ -90,9 +87,9 @@ class Ask:
         native: bool = False,
         body: bytes = b"",
         turn: int = 0,
-        ages: Mapping[str, float] = NOBODY,
+        ages: Mapping[str, float] | None = None,
         trust: float = 0.0,
-        hashes: list[int] = NOTHING,
+        hashes: list[int] | None = None,
     ) -> None:
         self.prefix = prefix
         self.key = key
@@ -103,9 +100,9 @@ class Ask:
         self.native = native
         self.body = body
         self.turn = turn
-        self.ages = ages
+        self.ages: Mapping[str, float] = {} if ages is None else ages
         self.trust = trust
-        self.hashes = hashes
+        self.hashes: list[int] = [] if hashes is None else hashes
         self.kind: tuple[str | None, bool] = (None, False)
         self.length = 0
         self.lease: Any = None
@@ -117,10 +114,10 @@ class Ranked:
     __slots__ = ("cost", "expected", "reason", "worker")
 
     def __init__(self, worker: str, reason: str, expected: float, cost: float) -> None:
-        self.worker = worker
-        self.reason = reason
-        self.expected = expected
-        self.cost = cost
+        self.worker: Final = worker
+        self.reason: Final = reason
+        self.expected: Final = expected
+        self.cost: Final = cost
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ranked) and self._all() == other._all()
@@ -138,9 +135,9 @@ class Usage:
     __slots__ = ("cached", "output", "prompt")
 
     def __init__(self, prompt: int | None, output: int | None, cached: int | None) -> None:
-        self.prompt = prompt
-        self.output = output
-        self.cached = cached
+        self.prompt: Final = prompt
+        self.output: Final = output
+        self.cached: Final = cached
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Usage) and self._all() == other._all()

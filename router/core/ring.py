@@ -106,7 +106,11 @@ class Ring:
         for name in lost.keys() | won.keys():
             gone = lost.get(name, set())
             kept = [point for point in places.get(name, ()) if point not in gone]
-            places[name] = sorted(kept + won.get(name, []))
+            own = sorted(kept + won.get(name, []))
+            if own:
+                places[name] = own
+            else:
+                places.pop(name, None)  # it left
         self._places = places
 
     def walk(self, key: int) -> Iterator[str]:

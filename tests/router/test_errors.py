@@ -11,7 +11,7 @@ def everything_below(root: type) -> list[type]:
 
 
 REFUSALS = everything_below(Refusal)
-ATTEMPTS = everything_below(AttemptError)
+ATTEMPTS = [each for each in everything_below(AttemptError) if each.__module__ == errors.__name__]
 
 CONTRACT = {
     "invalid_json": 400,

@@ -8,6 +8,7 @@ import pytest
 
 from router import dialects, policies
 from router.contracts import PolicyTools
+from router.core.cheapest import Cheapest
 from router.core.ring import Ring
 from router.discovery.kubernetes import KubernetesSource
 from router.plugins import (
@@ -19,7 +20,6 @@ from router.plugins import (
     policy_faults,
     policy_names,
 )
-from router.policies.prefix_cost import PrefixCost
 from router.settings import Settings
 
 TOOLS = PolicyTools(Ring(), Random(1))
@@ -55,8 +55,8 @@ def test_every_file_in_the_room_is_a_dialect() -> None:
 
 def test_a_policy_is_built_by_its_name_with_its_options() -> None:
     policy = build_policy("prefix_cost", {"factor": 2}, TOOLS)
-    assert isinstance(policy, PrefixCost)
-    assert policy.options.factor == 2
+    assert isinstance(policy, Cheapest)
+    assert policy.weights.factor == 2
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ def test_each_is_there_once_in_the_order_given() -> None:
 
 
 def test_options_come_after_a_colon() -> None:
-    assert built("prefix_cost:factor=2,hot_factor=0.5").options.factor == 2.0  # type: ignore[attr-defined]
+    weights = built("prefix_cost:factor=2,hot_factor=0.25").weights  # type: ignore[attr-defined]
+    assert (weights.factor, weights.hot_factor) == (2.0, 0.25)
     assert built("bounded_requests:bound=2").options.bound == 2.0  # type: ignore[attr-defined]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.types import Fingerprint, Key, Reason, Worker, WorkerState, worker_from_url
+from router.types import News, Reason, Worker, WorkerState, worker_from_url
 
 
 def test_a_worker_is_named_after_its_address() -> None:
@@ -33,7 +33,7 @@ def test_two_workers_of_the_same_facts_are_equal() -> None:
     assert worker_from_url("http://w:1") != worker_from_url("http://w:1", weight=2.0)
 
 
-@pytest.mark.parametrize("noun", [worker_from_url("http://w:1"), Fingerprint((), [], 0, 0.0), Key(1, 2, 3)])
+@pytest.mark.parametrize("noun", [worker_from_url("http://w:1"), News("w", 1.0, 1.0, [])])
 def test_nouns_cannot_be_changed(noun: object) -> None:
     field = noun.__struct_fields__[0]  # type: ignore[attr-defined]
     with pytest.raises(AttributeError):
