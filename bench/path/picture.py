@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
-from os import W_OK, access
 from pathlib import Path
 from typing import Any
 
+from backends.bench_decoding.picture import faults as faults
 from bench.path.figures import COLUMNS, Column, Figures
 
-KINDS = (".png", ".svg", ".pdf")
 SHOWN = ("cpu_json_2k", "cpu_json_32k", "cpu_json_256k", "cpu_sse", "added", "p99_c512")
-
-
-def faults(path: Path) -> list[str]:
-    """What would go wrong, said before the work is done."""
-    found = []
-    if find_spec("matplotlib") is None:
-        found.append("--plot needs matplotlib: pip install 'prefix-router[plot]'")
-    if path.suffix.lower() not in KINDS:
-        found.append(f"--plot {path}: expected a file name that ends in {', '.join(KINDS)}")
-    if not path.parent.is_dir():
-        found.append(f"--plot {path}: there is no folder {path.parent}")
-    elif not access(path if path.exists() else path.parent, W_OK):
-        found.append(f"--plot {path}: cannot be written")
-    return found
 
 
 def draw(path: Path, about: str, figures: Figures, base: str) -> None:

@@ -11,6 +11,7 @@ wait, requests and traffic are now, in this order of weight.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import Final
@@ -24,7 +25,7 @@ REBUILD: Final = 8  # when more than one in so many is late all are sorted anew
 Row = tuple[float, float, float, str, Seat]  # a key, the last word of which is the worker's name; and whose it is
 
 
-class Order:
+class Order(ABC):
     """Ascending rows. `asked`: somebody looked at them since that was last set back."""
 
     __slots__ = ("_known", "_late", "_rows", "_seats", "asked")
@@ -39,8 +40,9 @@ class Order:
         for seat in seats:
             seat.load.late.append(self._late)
 
+    @abstractmethod
     def key(self, seat: Seat) -> Row:
-        raise NotImplementedError
+        """Its row now."""
 
     def rows(self) -> list[Row]:
         """As they are now; whoever keeps it for later takes a copy."""

@@ -1,7 +1,5 @@
 """What a client may take: time and bytes. The lane around it is told in test_lane.py."""
 
-from typing import Any
-
 import pytest
 
 from router.proxy.sweep import PATIENCE, SLOWEST
@@ -9,16 +7,6 @@ from tests.router.proxy.test_lane import Desk
 from tests.support.client import post
 
 CHUNKED = [("Transfer-Encoding", "chunked")]
-
-
-@pytest.fixture
-async def desk() -> Any:
-    desk = Desk()
-    yield desk
-    if desk.lane.parser is not None:
-        desk.lane.connection_lost(None)
-    if desk.sweep._timer is not None:
-        desk.sweep._timer.cancel()
 
 
 async def test_pieces_in_time_do_not_hold_a_request_for_ever(desk: Desk) -> None:

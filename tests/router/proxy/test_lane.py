@@ -128,17 +128,6 @@ class Desk:
             self.lane.lane.overdue(self.time.now)
 
 
-@pytest.fixture
-async def desk() -> Any:
-    desk = Desk()
-    yield desk
-    if desk.lane.parser is not None:
-        desk.lane.connection_lost(None)
-    assert len(desk.sweep) == 0
-    if desk.sweep._timer is not None:
-        desk.sweep._timer.cancel()
-
-
 @pytest.mark.parametrize("size", [1, 3, 50, 10_000])
 async def test_however_a_request_is_cut_the_same_story_is_told(desk: Desk, size: int) -> None:
     request = post(headers=[("X-Name", "Value")])

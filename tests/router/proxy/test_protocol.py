@@ -2,24 +2,10 @@
 
 import gc
 import weakref
-from typing import Any
-
-import pytest
 
 from router.proxy.protocol import FastLane
 from tests.router.proxy.test_lane import Desk
 from tests.support.client import post
-
-
-@pytest.fixture
-async def desk() -> Any:
-    desk = Desk()
-    yield desk
-    if desk.lane.parser is not None:
-        desk.lane.connection_lost(None)
-    assert len(desk.sweep) == 0
-    if desk.sweep._timer is not None:
-        desk.sweep._timer.cancel()
 
 
 async def test_what_is_read_goes_right_to_the_lane(desk: Desk) -> None:
